@@ -30,7 +30,7 @@ class SyncCalls(ThreadPoolExecutor):
 
     def __init__(self) -> None:
         super().__init__(max_workers=1, thread_name_prefix="sync-calls")
-        self.had_any = False
+        self.count = 0
         self._open: set[Future[Any]] = set()
 
     @property
@@ -39,7 +39,7 @@ class SyncCalls(ThreadPoolExecutor):
         return bool(self._open)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self.had_any = True
+        self.count += 1
         self._open.add(future := super().submit(call, *args, **kwargs))
         future.add_done_callback(self._open.discard)
         return future
@@ -57,43 +57,42 @@ class HandlerContext:
         self._calls, key = SyncCalls(), ThreadSensitiveContext()
         SyncToAsync.context_to_thread_executor[key] = self._calls
         self._context.run(SyncToAsync.thread_sensitive_context.set, key)
-        self._connections: ThreadConnections | None = None
+        self._connections, self._checked_at = ThreadConnections(), 0
         self._is_tidy = False
 
     def copy(self) -> Context:
         """Return a copy for the next handler, which does not see what earlier handlers set."""
         return self._context.copy()
 
-    def after_use(self) -> "HandlerContext":
+    def after_use(self, job_id: int) -> "HandlerContext":
         """Return the context for the next handler: this one, or a new one if its thread is busy.
 
         A busy thread can't be stopped. It closes its connections once its call has returned.
+        Otherwise the thread ends the transactions that the handler of the job left open there.
         """
-        if not self._calls.are_busy:
-            return self
-        self._calls.submit(connections.close_all)
-        return self._context.run(HandlerContext)
+        if self._calls.are_busy:
+            self._calls.submit(connections.close_all)
+            return self._context.run(HandlerContext)
+        if self._calls.count > self._checked_at:
+            self._calls.submit(self._connections.end_transactions, job_id)
+        return self
 
     async def check(self) -> None:
         """Close broken or old connections of the thread before a handler runs."""
         self._is_tidy = False
-        if self._calls.had_any:
-            await sync_to_async(self._check)()
+        if self._calls.count:
+            await sync_to_async(self._connections.check)(time.monotonic())
+        self._checked_at = self._calls.count
 
     def needs_tidying(self) -> bool:
         """Return True if the thread of the context was used since the last call of this method."""
-        was_used = self._calls.had_any and not self._is_tidy
+        was_used = self._calls.count > 0 and not self._is_tidy
         self._is_tidy = True
         return was_used
 
     async def tidy(self) -> None:
         """Close connections of the idle context that are older than Django keeps them."""
         await sync_to_async(close_unusable_connections)()
-
-    def _check(self) -> None:
-        if self._connections is None:
-            self._connections = ThreadConnections()
-        self._connections.check(time.monotonic())
 
 
 class AsyncPool:
@@ -189,7 +188,7 @@ class AsyncPool:
 
         def leave() -> None:
             self._slots[slot] = IDLE
-            self._contexts[number] = context.after_use()
+            self._contexts[number] = context.after_use(job.id)
             self.done += 1
             heapq.heappush(self._free, number)
             self._fill()

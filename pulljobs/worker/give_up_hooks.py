@@ -10,6 +10,7 @@ from django.db import connections
 
 from pulljobs.engine.telemetry import GivingUpFailed, emit
 from pulljobs.handlers import ClaimedJob
+from pulljobs.worker.thread_connections import ThreadConnections
 
 logger = logging.getLogger("pulljobs.worker")
 
@@ -40,9 +41,11 @@ class GiveUpHooks:
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
+        kept = ThreadConnections()
         while (job := self._waiting.get()) is not None:
             call_give_up_hook(job)
             try:
+                kept.end_transactions(job.id)
                 connections.close_all()
             except Exception as error:
                 logger.warning("A connection of a give-up hook can't be closed: %s", error)

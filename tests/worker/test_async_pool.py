@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from pulljobs.engine import deadlines, outcomes
 from pulljobs.errors import ConfigurationError, LeaseLost, Retry
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler, handler
+from pulljobs.models import Channel
 from pulljobs.states import Event
 from pulljobs.worker import async_pool, event_loop, thread_connections
 from pulljobs.worker.async_pool import AsyncPool, HandlerContext
@@ -22,6 +23,7 @@ from pulljobs.worker.event_loop import EventLoop
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import CancelReason
 from pulljobs.worker.shared_state import IDLE
+from tests.factories import USING
 from tests.handling import registry_of_its_own
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.sessions import query as rows_of
@@ -590,6 +592,35 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
         assert late.begun_at is None, "its tokens are given back, and it has no run time"
         bench.take(ends)
         bench.events(3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_a_job_leaves_open_harms_no_later_job_of_the_context(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its rollback does not wait for the next job, and the log names the job."""
+    bench = AsyncBench(1)
+
+    def leave() -> None:
+        transaction.atomic(using=USING).__enter__()
+        Channel.objects.create(name="left")
+
+    async def leaves(job: ClaimedJob) -> None:
+        await sync_to_async(leave)()
+
+    async def writes(job: ClaimedJob) -> None:
+        await Channel.objects.acreate(name=f"kept-{job.id}")
+
+    async def ends(job: ClaimedJob) -> None:
+        await sync_to_async(connections.close_all)()
+
+    bench.take(leaves)
+    wait_until(lambda: caplog.messages == [thread_connections.LEFT_OPEN % (1, USING)])
+    bench.take(writes, writes, ends)
+    assert bench.events(4) == [Event.DELIVER] * 4
+    bench.loop.stop()
+    assert set(Channel.objects.values_list("name", flat=True)) == {"kept-1", "kept-2"}
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("policy", [AckPolicy.NACK_ON_ERROR, AckPolicy.ACK_FIRST])

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
 from pulljobs.handlers import ClaimedJob, Handler
+from pulljobs.models import Channel
 from pulljobs.worker.give_up_hooks import GiveUpHooks
+from pulljobs.worker.thread_connections import LEFT_OPEN
 from tests.factories import USING
 from tests.sessions import PATIENCE_SECONDS
 from tests.worker.claiming import unclaimed
@@ -48,6 +50,23 @@ def test_a_connection_that_cannot_be_closed_ends_no_hook(
         hooks.end(time.monotonic() + PATIENCE_SECONDS)
     assert called == [2]
     assert "can't be closed: no luck" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_a_hook_leaves_open_harms_no_later_hook(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hooks = GiveUpHooks()
+
+    def leave(job: ClaimedJob) -> None:
+        transaction.atomic(using=USING).__enter__()
+        Channel.objects.create(name="left")
+
+    hooks.submit(given_up(1, leave))
+    hooks.submit(given_up(2, lambda job: Channel.objects.create(name="kept")))
+    hooks.end(time.monotonic() + PATIENCE_SECONDS)
+    assert [channel.name for channel in Channel.objects.all()] == ["kept"]
+    assert caplog.messages == [LEFT_OPEN % (1, USING)]
 
 
 @pytest.mark.parametrize("ends", [exits, is_cancelled])
