@@ -1,6 +1,7 @@
 """Queued jobs of a consumer, in the order of claims."""
 
 import base64
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -127,6 +128,12 @@ def test_limits(limit: str | None, shown: int, caller: Caller) -> None:
 def test_a_limit_that_is_no_whole_number(limit: str, caller: Caller) -> None:
     """A parameter `limit` that is no whole number is refused with 400."""
     assert caller.queued(limit=limit).status_code == 400
+
+
+def test_a_long_limit_that_is_no_whole_number_is_refused_at_once(caller: Caller) -> None:
+    before = time.thread_time()
+    assert caller.queued(limit="0" * 8_000 + "x").status_code == 400
+    assert time.thread_time() - before < 0.5
 
 
 def test_pages_show_every_job_once(caller: Caller) -> None:

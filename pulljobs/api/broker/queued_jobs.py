@@ -28,8 +28,11 @@ from pulljobs.storage.rows import StoredMessage
 DEFAULT_LIMIT: Final = 25
 LARGEST_LIMIT: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBER: Final = re.compile(r"0*([0-9]{0,4})[0-9]*")
-"""Whole number, of which the first four digits suffice to see if it is above LARGEST_LIMIT."""
+_NUMBER: Final = re.compile(r"0*+([0-9]{0,4}+)[0-9]*+")
+"""Whole number, of which the first four digits suffice to see if it is above LARGEST_LIMIT.
+
+It gives back no digit (`+`): the time for thousands of zeros would grow with their square.
+"""
 _PLACE: Final = re.compile(r"(-?[0-9]{1,5})\.([0-9]{1,18})\.([0-9a-v]{20})")
 """Position of a job as a link has it: its priority, due time in microseconds, and id."""
 
