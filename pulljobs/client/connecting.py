@@ -30,6 +30,7 @@ USER_AGENT: Final = f"pulljobs/{__version__} python/{platform.python_version()}"
 GZIP_FROM: Final = 16 * 1024
 CONNECT_SECONDS: Final = 5.0
 LARGEST_PORT: Final = 65_535
+UNUSABLE_PROXY: Final = "The proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used: "
 C = TypeVar("C")
 
 
@@ -134,10 +135,10 @@ def make_client(kind: Callable[..., C], options: Mapping[str, Any]) -> C:
     """Return a client of httpx. Raise ConfigurationError if it can't use a proxy."""
     try:
         return kind(**options)
+    except httpx.InvalidURL:  # Its text may quote a part of a password.
+        raise ConfigurationError(UNUSABLE_PROXY + "it is no URL.") from None
     except (ImportError, ValueError) as error:
-        raise ConfigurationError(
-            f"The proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used: {error}"
-        ) from error
+        raise ConfigurationError(f"{UNUSABLE_PROXY}{error}") from error
 
 
 def urls_of(given: str | Iterable[str]) -> list[str]:

@@ -266,13 +266,17 @@ def test_an_answer_of_another_server_is_described(foreign: httpx.Response, sente
 
 
 @pytest.mark.parametrize("kind", [PullConsumer, AsyncPullConsumer])
+@pytest.mark.parametrize(
+    ("proxy", "problem"),
+    [("gopher://me:hush@proxy.example.com", "gopher"), ("http://me:hush/@proxy", "it is no URL")],
+)
 def test_a_proxy_that_cannot_be_used_is_named_without_its_password(
-    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    proxy: str, problem: str, kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTP_PROXY", "gopher://me:hush@proxy.example.com")
+    monkeypatch.setenv("HTTP_PROXY", proxy)
     with pytest.raises(ConfigurationError, match="HTTP_PROXY, HTTPS_PROXY or ALL_PROXY") as refused:
         kind("http://broker.example.com", SUBSCRIPTION)
-    assert ("gopher" in str(refused.value), "hush" in str(refused.value)) == (True, False)
+    assert (problem in str(refused.value), "hush" in str(refused.value)) == (True, False)
 
 
 def test_tokens_and_secrets_are_in_no_repr() -> None:
