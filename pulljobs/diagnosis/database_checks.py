@@ -76,7 +76,7 @@ def tables_not_owned() -> Iterator[Finding]:
 def wrong_isolation() -> Iterator[Finding]:
     """Report a default isolation level of the role or the database at which locks fail."""
     level = schema.default_isolation(settings().DATABASE)
-    if level != "read committed":
+    if level not in ("read committed", "read uncommitted"):  # They are the same in PostgreSQL.
         yield Finding(
             "wrong_isolation",
             True,

@@ -197,9 +197,10 @@ def test_tables_of_another_owner_are_reported() -> None:
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_an_isolation_level_of_the_role_at_which_locks_fail_is_reported(level: str) -> None:
-    assert "wrong_isolation" not in findings()
-    query(f"SET default_transaction_isolation = '{level}'")
     try:
+        query("SET default_transaction_isolation = 'read uncommitted'")
+        assert "wrong_isolation" not in findings(), "it is READ COMMITTED in PostgreSQL"
+        query(f"SET default_transaction_isolation = '{level}'")
         finding = findings()["wrong_isolation"]
     finally:
         query("RESET default_transaction_isolation")
