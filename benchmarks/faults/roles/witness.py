@@ -44,8 +44,9 @@ _inside = threading.local()
 
 def install(writer: HistoryWriter) -> None:
     """Wrap the functions that claim, renew, settle and throttle, to record their calls."""
-    for module, genuine, wrap in WRAPPERS:
-        setattr(module, genuine.__name__, _once(genuine, wrap(writer, genuine)))
+    for module, function, wrap in WRAPPERS:
+        genuine = getattr(module, function.__name__)  # It may be broken on purpose by now.
+        setattr(module, function.__name__, _once(genuine, wrap(writer, genuine)))
     _watch_deliveries(writer)
 
 
