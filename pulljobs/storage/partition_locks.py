@@ -47,7 +47,7 @@ def lock_quietly(using: str, partition: Partition, *locks: LiteralString) -> Non
 
 
 def run_on(using: str, partition: Partition, text: LiteralString) -> list[Row]:
-    """Run a statement with the placeholders {name}, {parent}, {default}, {low} and {high}."""
+    """Run a statement in which {name}, {parent}, {default}, {low} and {high} name a partition."""
     low, high = partition.bounds
     composed = sql.SQL(text).format(
         name=sql.Identifier(partition.name),

@@ -52,7 +52,7 @@ class WaitingJob(NamedTuple):
 
 
 class AddressedJob(NamedTuple):
-    """Job that a request names by its id, with the columns that let a caller report on it."""
+    """Job that a request names by its id, and the facts by which its holder may report on it."""
 
     id: int
     consumer_id: int

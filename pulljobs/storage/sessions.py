@@ -124,7 +124,10 @@ class OpenSession(NamedTuple):
 
 
 def open_session(connection: BaseDatabaseWrapper) -> OpenSession:
-    """Return the session of a connection, opened if necessary, with a loop's settings in a loop."""
+    """Return the session of a connection, which connects first if necessary.
+
+    In the thread of a loop, apply the settings of a dedicated connection.
+    """
     connection.close_if_health_check_failed()
     if connection.connection is None:
         connection.ensure_connection()

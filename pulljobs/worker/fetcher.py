@@ -221,8 +221,8 @@ class Fetcher:
     def _begins_last_look(self) -> bool:
         """Return True if a worker with BURST has to claim for all subscriptions once more.
 
-        It has to if no job is in flight and it got jobs since the last time. If it has claimed for
-        all without a job, or with ONCE for all, call `on_drained`.
+        That is when no job is in flight and some were claimed since the last time. When the claims
+        for all got no job, or with ONCE have been made, call `on_drained`.
         """
         if self._on_drained is None or len(self._in_flight):
             return False

@@ -61,7 +61,7 @@ class Flusher:
         return self._limits.FLUSH_INTERVAL.total_seconds()
 
     def retry_locked(self) -> None:
-        """Let the next pass try again where rows were locked. Any thread may call this."""
+        """Let the next pass write outcomes whose rows were locked. Any thread may call this."""
         self._locked_at = float("-inf")
 
     def _flush(self) -> int:

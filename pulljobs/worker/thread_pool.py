@@ -60,7 +60,7 @@ class ThreadPool:
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed now.
 
-        The pool calls `on_low` once half of its queue, with that many more jobs, has begun.
+        If they are claimed, the pool calls `on_low` when half of the longer queue has begun.
         """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
