@@ -50,7 +50,10 @@ class SteadyLoad(NamedTuple):
 
 
 def measure_trickle(minutes: float, *, slow: bool, as_json: bool) -> None:
-    """Publish and claim without and then with a snapshot held, and compare the claims."""
+    """Publish and claim without and then with a snapshot held, and compare the claims.
+
+    With `slow`, other publishers join, whose transactions stay open and overlap.
+    """
     make_tables()
     query("VACUUM ANALYZE")
     without = _stretch(max(WITHOUT * minutes * 60, LEAST_SECONDS), slow=slow)

@@ -251,7 +251,7 @@ class ClaimedJob:
         """Let no process claim jobs of this consumer for a duration, or until an aware time.
 
         With `key=True` only jobs of this job's key wait. Handlers that run go on, the other claimed
-        jobs are released. The throttle is written before this job's outcome, and shortens no other.
+        jobs are released. It is written before this job's outcome, and shortens no other throttle.
         """
         self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 

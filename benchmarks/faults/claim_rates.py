@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks.faults.spans import Span, find_queues, invert, overlap
+from benchmarks.faults.spans import Span, invert, merge, overlap
 from pulljobs.rates import parse_rate, window_seconds
 
 ROUNDING: Final = 1e-5
@@ -130,7 +130,7 @@ def used_share(
 
 def find_waits(claims: Iterable[TimedClaim]) -> Iterator[Span]:
     """Yield the spans throughout which some job waited for its first claim, in order."""
-    return find_queues(
+    return merge(
         Span(claim.created_at, claim.claimed_at)
         for claim in claims
         if claim.created_at is not None and claim.created_at < claim.claimed_at

@@ -25,7 +25,7 @@ STATE: Final = "PULLJOBS_STATE_DIR"
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition is true. Raise TimeoutError after 3 minutes."""
+    """Wait until a condition is true. Raise TimeoutError, which names `what`, after 3 minutes."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > deadline:

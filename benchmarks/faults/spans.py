@@ -16,18 +16,18 @@ class Span(NamedTuple):
         return self.until - self.since
 
 
-def find_queues(waits: Iterable[Span]) -> Iterator[Span]:
+def merge(spans: Iterable[Span]) -> Iterator[Span]:
     """Merge spans that overlap or touch each other. Yield the merged spans in order."""
-    queue: Span | None = None
-    for wait in sorted(waits):
-        if queue is not None and wait.since <= queue.until:
-            queue = Span(queue.since, max(queue.until, wait.until))
+    merged: Span | None = None
+    for span in sorted(spans):
+        if merged is not None and span.since <= merged.until:
+            merged = Span(merged.since, max(merged.until, span.until))
             continue
-        if queue is not None:
-            yield queue
-        queue = wait
-    if queue is not None:
-        yield queue
+        if merged is not None:
+            yield merged
+        merged = span
+    if merged is not None:
+        yield merged
 
 
 def overlap(first: Iterable[Span], second: Iterable[Span]) -> Iterator[Span]:
@@ -46,7 +46,7 @@ def overlap(first: Iterable[Span], second: Iterable[Span]) -> Iterator[Span]:
 
 def invert(spans: Iterable[Span]) -> Sequence[Span]:
     """Return the gaps between these spans, with the infinite gaps before and after them."""
-    busy = list(find_queues(spans))
+    busy = list(merge(spans))
     begins = [float("-inf"), *(span.until for span in busy)]
     ends = [*(span.since for span in busy), float("inf")]
     return [Span(*pair) for pair in zip(begins, ends, strict=True)]

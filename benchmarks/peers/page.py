@@ -96,7 +96,7 @@ def held(content: Content) -> str:
 
 
 def _load(content: Content, peer: str) -> list[str]:
-    """Return a queue's cells of the load under a snapshot. The growth is that of p99 latencies."""
+    """Return a queue's row in the table of loads under a snapshot. The growth is that of p99."""
     loads = summary.rounds(content, peer, WHILE)
     if not loads:
         # A record that is older than this measure has drains without a load.

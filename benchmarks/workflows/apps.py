@@ -7,7 +7,7 @@ from django.apps import AppConfig
 
 
 class BenchmarkedWorkflowsConfig(AppConfig):
-    """App whose start makes the process inject faults and break promises on purpose."""
+    """App whose start makes the process inject faults, and break pulljobs on purpose if asked."""
 
     name = "benchmarks.workflows"
     label = "benchmarked_workflows"

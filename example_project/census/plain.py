@@ -22,7 +22,7 @@ for _category in (SyntaxWarning, DeprecationWarning):
 
 
 class TooLarge(ValueError):
-    """Refusal of a file of more than `LARGEST` bytes."""
+    """Error for a file of more than `LARGEST` bytes."""
 
 
 class Counted(NamedTuple):

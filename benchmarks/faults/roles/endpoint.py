@@ -35,7 +35,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def choose_answer(script: Mapping[str, Any], *, is_first: bool) -> bytes:
-    """Return the HTTP answer to a delivery. Any but the first is accepted."""
+    """Return the HTTP answer to a delivery. Deliveries after the first of a job are accepted."""
     if not is_first:
         return ACCEPTED
     if random.random() < BUSY_SHARE:
