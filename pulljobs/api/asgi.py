@@ -30,8 +30,8 @@ COLLECT_AFTER: Final = 2_000
 
 An answered pull makes room for the next one, so these are far fewer than the objects it searches.
 """
-COLLECT_ALL_AFTER: Final = 1_000
-"""Collections of new objects until one searches all waiting pulls, which takes long."""
+COLLECT_ALL_AFTER: Final = 100
+"""Collections of new objects until one searches those that survived them, which takes long."""
 SWITCH_SECONDS: Final = 0.001
 """Seconds after which a thread that computes has to let others run, 5 ms by default in Python.
 
@@ -133,6 +133,9 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
             response = await _unless_disconnected(answer, receive)
             if response is not None:
                 _release_resources(response)
+                # Sessions, messages and users refer to their request. Without this, each pull
+                # would leave dozens of objects to the garbage collector.
+                vars(request).clear()
 
     return serve
 

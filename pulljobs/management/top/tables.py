@@ -14,6 +14,7 @@ from pulljobs.management.top.nodes import render_nodes
 from pulljobs.storage.backlog import Backlog
 from pulljobs.storage.rows import Refusal
 
+FIGURES: Final = ("ready", "later", "keys", "flight", "dead", "rate/s", "oldest")
 BARS: Final = " ▁▂▃▄▅▆▇█"
 WIDE: Final = 110
 """Terminal width from which trends and percentiles are shown."""
@@ -67,7 +68,7 @@ def throughput(frame: TopFrame) -> str:
 
 def render_consumers(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Block]:
     """Render the table of consumers, in the order that `sort` names, such as "queue"."""
-    columns = [Column("consumer"), *(Column(name, is_number=True) for name in _count_columns(size))]
+    columns = [Column("consumer"), *(Column(name, is_number=True) for name in FIGURES)]
     if size.is_wide:
         columns.append(Column("last minute"))
     columns.append(Column("state", may_shrink=True))
@@ -82,24 +83,15 @@ def render_consumers(frame: TopFrame, sort: str, size: ViewSize) -> Iterator[Blo
         yield StyledText(f"and {more:,} more", Tone.FAINT)
 
 
-def _count_columns(size: ViewSize) -> list[str]:
-    flow = ["rate/s", "wait p95", "run p95", "oldest"] if size.is_wide else ["rate/s", "oldest"]
-    return ["ready", "later", "keys", "flight", "dead", *flow]
-
-
 def _consumer_row(frame: TopFrame, status: ConsumerStatus, size: ViewSize) -> list[Cell]:
-    backlog, tally = status.backlog, frame.throughput.consumers.get(status.consumer.pk)
+    backlog = status.backlog
     dead = _count(backlog, "dead", Tone.BAD)
-    times: list[Cell] = []
-    if size.is_wide:
-        times = [_p95(tally.waits if tally else None), _p95(tally.runs if tally else None)]
     cells: list[Cell] = [
         StyledText(status.path, Tone.TITLE),
         _ready(status),
         *(_count(backlog, name) for name in ("delayed", "blocked", "in_flight")),
         dead,
         format_rate(frame.rate(status.consumer)),
-        *times,
         _brief(status.oldest_seconds),
     ]
     if size.is_wide:
@@ -120,10 +112,6 @@ def _ready(status: ConsumerStatus) -> StyledText:
 def _count(backlog: Backlog, name: str, tone: Tone = Tone.PLAIN) -> StyledText:
     count, is_least = getattr(backlog, name), backlog.is_least(name)
     return StyledText(formats.counted(count, is_least=is_least), tone if count else Tone.FAINT)
-
-
-def _p95(times: tuple[float, float, float] | None) -> str:
-    return _brief(times[1] if times else None)
 
 
 def _brief(seconds: float | None) -> str:

@@ -1,5 +1,6 @@
 """Pulls work under ASGI with and without `with_pulls` or synchronous middleware, and under WSGI."""
 
+import gc
 import io
 import logging
 import threading
@@ -50,6 +51,21 @@ def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
     answers = [thread.result() for thread in threads]
     assert [len(answer.json()["Result"]) for answer in answers] == [1] * waits
     return answers
+
+
+def test_answered_pulls_leave_nothing_to_the_garbage_collector(puller: Puller) -> None:
+    """Sessions, messages and users of Django refer to their request, which refers to them."""
+    puller.pull()
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        puller.pull()
+        gc.collect()
+        left = {type(each) for each in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert {each.__name__ for each in left if each.__module__.startswith("django.")} == set()
 
 
 def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
