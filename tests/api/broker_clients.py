@@ -78,7 +78,7 @@ class OldConsumer:
 
 
 def made_at(xid: str) -> int:
-    """Return the seconds since 1970 of an xid. Raise ValueError for any other text."""
+    """Return the time in a globally unique `xid`, in seconds since 1970, or raise ValueError."""
     if len(xid) != 20 or xid.strip("0123456789abcdefghijklmnopqrstuv"):
         raise ValueError(xid)
     packed = base64.b32hexdecode(f"{xid.upper()}====")

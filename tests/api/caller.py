@@ -36,7 +36,7 @@ def subscription(channel: str, consumer: str, **fields: Any) -> Subscription:
 
 
 class Caller:
-    """Client of one consumer. A test changes its `tokens` or `root` to send wrong ones."""
+    """Client of one consumer, whose `tokens` or `root` a test can make wrong."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.subscription = subscription

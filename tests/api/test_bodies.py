@@ -70,7 +70,7 @@ def test_what_can_t_be_read_is_400_and_changes_nothing(body: bytes, caller: Call
 
 @pytest.mark.parametrize("size", [20_000, 3_000_000])
 def test_a_body_above_the_limit_is_413(size: int, caller: Caller) -> None:
-    """Django's own limit, which would answer with a page, does not apply."""
+    """A body above the limit gets 413, whether or not it is also above Django's own limit."""
     job_id = publish()
     before = contents()
     answer = caller.move(job_id, body=TAKE + b" " * size)

@@ -139,7 +139,7 @@ def test_the_payload_has_a_limit(announcer: Announcer) -> None:
 
 
 def test_a_payload_above_what_django_holds_in_memory(announcer: Announcer) -> None:
-    """The answer is the 413 of the limit of 1 MiB, not Django's page for bodies above 2.5 MiB."""
+    """A payload above 2.5 MiB gets the 413 of the limit of 1 MiB, and not the page of Django."""
     assert announcer.post(b"x" * 3_000_000).status_code == 413
 
 
@@ -211,7 +211,7 @@ def test_secrets_are_no_metadata(name: str, announcer: Announcer) -> None:
 
 
 def test_headers_in_utf_8(announcer: Announcer) -> None:
-    """Servers decode headers as Latin-1, but the text of a producer is UTF-8."""
+    """Header values are read as UTF-8, although servers decode them as Latin-1."""
     answer = announcer.post(Message_ID="größe".encode().decode("latin-1"))
     assert sent(answer).client_message_id == "größe"
     assert answer["Location"] == "/channel/orders/message/gr%C3%B6%C3%9Fe"

@@ -75,7 +75,7 @@ def test_the_shape(orders: Subscription, manager: Manager) -> None:
 def test_secrets_of_the_endpoint_are_shown_to_those_who_may_change_the_consumer(
     orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
-    """Others get a masked URL, in the list and in a message. GET of a job always masks it."""
+    """The endpoint is masked for users who may not change the consumer, and in GET of a job."""
     whole, masked = "http://us:er@example.com/c?key=1", "http://***@example.com/c?***"
     Consumer.objects.update(callback_url=whole)
     dead = ids.encode(job_in(State.DEAD, orders))
@@ -192,7 +192,7 @@ def test_what_is_not_dead_is_not_deleted(
 
 @pytest.mark.parametrize("channel", ["orders", "invoices"])
 def test_another_s_job_is_not_deleted(channel: str, orders: Subscription) -> None:
-    """The answer is 404, also to a consumer of the same name in another channel."""
+    """A DELETE of another consumer's job is 404, even if both consumers have one name."""
     job_id = exhausted(orders)
     other = subscription(channel, "census" if channel == "invoices" else "digest")
     assert call(Caller(other), "DELETE", f"/job/{ids.encode(job_id)}").status_code == 404
@@ -292,7 +292,7 @@ def test_the_ladder_of_get_and_requeue(orders: Subscription, consumer: Caller) -
 
 @pytest.mark.owner
 def test_a_job_whose_message_was_dropped(orders: Subscription, consumer: Caller) -> None:
-    """Retention drops messages by the day. The row of the archive is still shown."""
+    """A job is still shown, with an empty MessageURL, after retention dropped its message."""
     publish_many("orders", [b"x", b"y"])
     [claimed] = pulling.Puller(USING, orders.consumer).claim(1).jobs
     assert claimed

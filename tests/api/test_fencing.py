@@ -75,7 +75,7 @@ def test_a_job_whose_row_stays_locked_is_settled_by_a_repeat(
 def test_a_lease_that_another_took_over_moves_nothing(
     target: State, by_worker: bool, census: Subscription, caller: Caller
 ) -> None:
-    """The first holder's lease has expired, and another holder has claimed the job since."""
+    """The token of an expired lease gets 409 for any state once another holder has the job."""
     first = taken_by_post(census, publish())
     expire(first)
     (claimed_by_worker if by_worker else taken_by_post)(census, first.job_id)
@@ -137,7 +137,7 @@ def test_a_killed_job_is_lost(census: Subscription, caller: Caller) -> None:
 def test_nothing_is_taken_while_paused(
     scope: str, source: State, census: Subscription, caller: Caller
 ) -> None:
-    """The answer names the reason. Once the pause is over the job can be taken."""
+    """While its consumer or channel is paused, a job POST claims nothing and gets 409."""
     job_id = job_in(source, census)
     paused = getattr(census, scope)
     paused.paused_until = Now() + timedelta(hours=1)
@@ -191,10 +191,7 @@ def test_a_request_that_was_overtaken_overwrites_nothing(
     caller: Caller,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another request settles the job between the read and the write of this one.
-
-    The overtaken request gets the answer that it would get if it came later.
-    """
+    """A job POST that a settlement overtakes changes nothing and answers as if it came later."""
     held = taken_by_post(census, publish())
     finish = pulling.finish
 

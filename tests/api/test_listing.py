@@ -122,7 +122,7 @@ def test_what_comes_back_is_seen(consumer: Consumer) -> None:
 
 
 def test_a_listing_inside_a_transaction_learns_nothing(consumer: Consumer) -> None:
-    """Such a listing raises no low-water mark: a rollback can make settled jobs available again."""
+    """A listing in a transaction raises no low-water mark, as a rollback undoes settlements."""
     publish_many(consumer.channel.name, [b"x"] * 5)
     before = listing.queued(consumer.pk, 10)
     with transaction.atomic(USING):

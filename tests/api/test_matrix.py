@@ -24,7 +24,7 @@ MATRIX = [(source, target) for source in State for target in State]
 def test_without_a_timeout(
     source: State, target: State, census: Subscription, caller: Caller
 ) -> None:
-    """Four transitions and the current state get 202. The rest gets 400 and changes nothing."""
+    """A job POST for an allowed transition or the current state gets 202, and any other 400."""
     job_id = job_in(source, census)
     before = contents()
     answer = caller.move(job_id, target)

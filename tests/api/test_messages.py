@@ -80,7 +80,7 @@ def test_a_job_that_was_deleted_is_not_shown(orders: Subscription, manager: Mana
 def test_a_job_whose_consumer_was_deleted_row_and_all_is_not_shown(
     state: State, orders: Subscription, manager: Manager
 ) -> None:
-    """The ORM deletes the row of a consumer that has only history. SQL can delete any row."""
+    """A message leaves out jobs of a consumer whose row was deleted by the ORM or by SQL."""
     job_in(state, orders)
     Consumer.objects.all()._raw_delete(USING)  # as SQL does it
     [name] = manager.get(f"{ROOT}/messages").json()["Result"]
@@ -112,7 +112,7 @@ def test_a_message_of_another_channel_is_unknown(orders: Subscription, manager: 
 
 
 def test_lists(orders: Subscription, manager: Manager) -> None:
-    """Messages are listed on pages of 25, the newest first, by URLs."""
+    """The list of messages has their URLs, on pages of 25 with the newest first."""
     for number in range(30):
         publish("orders", b"x", message_id=f"m-{number}")
     last = ids.encode(publish("orders", b"x").message_id)

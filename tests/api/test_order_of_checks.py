@@ -76,7 +76,7 @@ def test_a_dead_job_that_was_deleted_is_unknown(census: Subscription, caller: Ca
 def test_a_job_of_another_consumer(
     source: State, channel: str, census: Subscription, caller: Caller
 ) -> None:
-    """The answer is 401 and nothing changes, even if the consumers of two channels share a name."""
+    """A job POST for a job of another consumer is 401, even if channels share a consumer name."""
     other = subscription(channel, "census" if channel == "invoices" else "digest")
     job_id = job_in(source, census)
     before = contents()
@@ -107,7 +107,7 @@ def test_no_trailing_slash(caller: Caller) -> None:
 @pytest.mark.parametrize("call", ["queued", "move"])
 @pytest.mark.parametrize("status", [200, 404])
 def test_the_request_id_is_echoed_or_made(call: str, status: int, caller: Caller) -> None:
-    """Refusals have a request id, too. An id that is too long or not ASCII is replaced."""
+    """All answers have a request id. One that is too long or not ASCII is replaced."""
 
     def request_id(sent: dict[str, str]) -> str:
         caller.tokens |= sent

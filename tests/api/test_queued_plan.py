@@ -54,7 +54,7 @@ ENTRIES = {"from the head": FROM_THE_HEAD, "in the middle": IN_THE_MIDDLE}
 
 @pytest.mark.owner
 def test_a_page_reads_a_page(consumer: Consumer) -> None:
-    """The plan has no sequential scan and no sort and reads a few blocks for each job.
+    """The plan of a page has no sequential scan or sort and reads a few blocks for each job.
 
     This holds with and without statistics of the table.
     """

@@ -171,7 +171,7 @@ os._exit(0 if reaping.NAME in names() else 3)
 
 @pytest.mark.processes
 def test_a_forked_server_process_has_a_reaper_of_its_own() -> None:
-    """Servers such as gunicorn may fork while a thread starts the reaper."""
+    """A process that is forked while a thread starts the reaper gets a reaper of its own."""
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING], cwd=BASE_DIR, timeout=60
     )

@@ -43,7 +43,7 @@ def fields_of(url: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("url", ITEMS)
 def test_a_put_makes_it_and_a_get_shows_the_same(url: str, orders: Any, manager: Manager) -> None:
-    """A new row gets 200, too, and Last-Modified is ChangedAt as an HTTP date."""
+    """A PUT that makes a row also gets 200. Last-Modified is ChangedAt as an HTTP date."""
     seen = orders if url == "/channel/orders" else None
     made: Any = manager.put(url, seen, **fields_of(url, token="t-1", name="A name"))
     assert made.status_code == 200, made.content
@@ -102,7 +102,7 @@ def test_preconditions(url: str, orders: Any, manager: Manager) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("url", ITEMS)
 def test_of_writers_at_once_one_wins(url: str, orders: Any, manager: Manager) -> None:
-    """The precondition is checked under the lock of the row, so the others get 412."""
+    """One of several PUTs with the same precondition succeeds, and the others get 412."""
     made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
 
     def put(number: int) -> Any:
@@ -132,7 +132,7 @@ def test_of_makers_at_once_one_makes_it(manager: Manager) -> None:
 def test_secrets_of_a_callback_url_are_shown_to_those_who_may_change_it(
     callback: str, shown: str, orders: Any, manager: Manager
 ) -> None:
-    """Others see a masked URL, and a PUT of the masked URL is refused."""
+    """A user who may not change a consumer sees its URL masked, and no PUT accepts the mask."""
     url = "/channel/orders/consumer/k"
     made = manager.put(url, callbackUrl=callback)
     user("reader", "view", "add")
@@ -148,7 +148,7 @@ def test_secrets_of_a_callback_url_are_shown_to_those_who_may_change_it(
     "url", ["ftp://user:pass@h/", "http://user:pass", "http://u:p?a@b/", "u:p@h"]
 )
 def test_of_a_callback_url_that_can_t_be_read_nothing_is_shown(url: str, orders: Any) -> None:
-    """Code has stored a URL without a check, and the API masks all of it."""
+    """A stored callback URL that cannot be parsed is masked as a whole."""
     consumer = ConsumerFactory.create(callback_url=url)
     user("reader", "view")
     shown = Manager("reader").get(f"/channel/{consumer.channel.name}/consumer/{consumer.name}")
@@ -217,7 +217,7 @@ def test_bodies_and_names_that_are_too_long(manager: Manager) -> None:
     ["/hook", "example.com", "ftp://a/b", "mailto:x", "http://", "http://a b/", "http://[x"],
 )
 def test_the_callback_url_must_be_absolute(url: str, orders: Any, manager: Manager) -> None:
-    """The callbackUrl of a pull consumer is checked as well."""
+    """A relative or malformed callbackUrl is refused with 400, even for a pull consumer."""
     path = "/channel/orders/consumer/k"
     assert manager.put(path, callbackUrl=url, type="pull").status_code == 400
     assert manager.get(path).status_code == 404
@@ -260,7 +260,7 @@ def test_a_name_that_paths_resolve_is_refused(name: str, manager: Manager) -> No
 
 @override_settings(PULLJOBS={"PROTOCOL_MAX_RETRIES": 7, "PROTOCOL_RETRY_STRATEGY": "1,2,3"})
 def test_new_consumers_have_the_retries_of_the_settings(orders: Any, manager: Manager) -> None:
-    """A later PUT does not reset what an operator has changed."""
+    """A new consumer gets the retries of the settings. A later PUT keeps an operator's change."""
     path = "/channel/orders/consumer/k"
     made = manager.put(path, type="pull", token="t")
     consumer = Consumer.objects.get()
@@ -536,7 +536,7 @@ def test_keys_get_weights_with_permission_and_an_audit_entry(orders: Any, manage
 def test_fields_of_a_form_may_be_in_any_case_and_misspelt_ones_are_named(
     orders: Any, manager: Manager
 ) -> None:
-    """Otherwise a weight would be that of jobs without a key, and a group without its limit."""
+    """Form fields may be in any case. A misspelt one is refused with the nearest name."""
     path = "/channel/orders/consumer/k"
     assert manager.put(path, CallbackURL=URL, FairByKey="true").json()["FairByKey"] is True
     assert manager.put(f"{path}/weights", Key="a", WEIGHT="3").json() == {"Key": "a", "Weight": 3}
@@ -684,7 +684,7 @@ def test_a_group_that_gets_a_consumer_at_the_last_moment_stays(
 
 
 def test_a_consumer_with_jobs_stays(manager: Manager) -> None:
-    """The DELETE is refused with 409, the number of jobs and the request that ends them."""
+    """A DELETE of a consumer with jobs gets 409, which counts them and names the purge."""
     subscription("orders", "k")
     for _ in range(3):
         publish("orders", b"x")
@@ -707,7 +707,7 @@ def test_a_count_above_the_cap_says_so(manager: Manager, monkeypatch: pytest.Mon
 
 
 def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> None:
-    """Without jobs that are QUEUED or INFLIGHT, a DELETE succeeds. It keeps the archive."""
+    """A DELETE of a consumer without QUEUED or INFLIGHT jobs succeeds and keeps the archive."""
     path, there = "/channel/orders/consumer/k", subscription("orders", "k")
     theirs = job_in(State.DEAD, subscription("others", "k"))
     job_in(State.DEAD, there)
@@ -724,7 +724,7 @@ def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> No
 def test_a_delete_that_was_cut_off_amid_dead_jobs_can_be_repeated(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The DELETE failed after some of the DEAD jobs, and its repeat deletes the others."""
+    """A DELETE that failed after some dead jobs can be repeated, and deletes the others."""
     path, there = "/channel/orders/consumer/k", subscription("orders", "k")
     for _ in range(3):
         job_in(State.DEAD, there)

@@ -113,7 +113,7 @@ def test_a_longer_timeout_holds_for_one_lease(orders: Subscription, consumer: Ca
 
 
 def test_a_dead_job_can_be_taken_again(orders: Subscription, consumer: Caller) -> None:
-    """Each take of a dead job counts a retry, even beyond `max_retries`, and has a new token."""
+    """Reviving a dead job counts a retry, even beyond `max_retries`, and gives a new token."""
     job_id, tokens = publish(), set()
     for times in range(1, 8):
         held = _taken(consumer, job_id)
@@ -195,7 +195,7 @@ def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
 
 
 def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
-    """Jobs in flight are settled with their lease tokens. No job can be taken any more."""
+    """After a change to push, jobs in flight are settled with their tokens, and none is claimed."""
     held, other, dead = (taken_by_post(orders, publish()) for _ in range(3))
     assert pulling.finish([outcomes.reject(dead, "no good")]).states
     waits = publish()
@@ -216,7 +216,7 @@ def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
 def test_a_job_post_takes_nothing_above_max_in_flight(
     orders: Subscription, consumer: Caller
 ) -> None:
-    """The answer is 409 with the reason, and nothing changes."""
+    """Above `max_in_flight` a job POST gets 409 with the reason, and nothing changes."""
     Consumer.objects.update(max_in_flight=1)
     taken_by_post(orders, publish())
     job_id = publish()
@@ -239,7 +239,7 @@ def test_a_job_post_takes_nothing_of_a_throttled_consumer(
 
 
 def test_a_job_post_takes_nothing_above_the_rate(orders: Subscription, consumer: Caller) -> None:
-    """The answer is 429 with the seconds until the next token, and nothing changes."""
+    """Above the rate a job POST gets 429 with the seconds until the next token, and no job."""
     orders.consumer.rate, orders.consumer.rate_burst = "60/h", 1
     orders.consumer.save()
     assert consumer.move(publish(), "INFLIGHT").status_code == 202
@@ -266,7 +266,7 @@ def test_a_job_post_takes_nothing_of_a_busy_key(orders: Subscription, consumer: 
 def test_a_job_post_takes_nothing_above_the_limit_of_its_key(
     orders: Subscription, consumer: Caller
 ) -> None:
-    """The answer says first that a job in flight has to be settled."""
+    """Above the limit of its key a job POST gets 409, which advises to settle a job in flight."""
     orders.consumer.max_in_flight_per_key = 2
     orders.consumer.save()
     first, second, third = (publish(key="k") for _ in range(3))

@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Set variables with which Spark sessions start quickly.
 
-    Under xdist, with its many tests, an archive of Java classes pays off as well.
+    The archive of Java classes is made only under xdist, where enough sessions use it.
     """
     is_of_many = "PYTEST_XDIST_WORKER" in os.environ
     own = tmp_path_factory.getbasetemp()
@@ -51,9 +51,9 @@ def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def quick_spark_where_needed(request: pytest.FixtureRequest) -> None:
-    """Set the variables of quick starts before a test with Spark, and not before other tests.
+    """Set the variables for quick starts of Spark, only for tests with the marker `spark`.
 
-    So no process waits for the archive of classes that does not need it.
+    Other tests need not wait until the archive of classes is made.
     """
     if request.node.get_closest_marker("spark"):
         request.getfixturevalue("quick_spark")

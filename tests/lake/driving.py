@@ -25,7 +25,7 @@ CONF = {
 
 @contextmanager
 def driver(do: str, **orders: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a Spark driver, which calls the function `do` of `tests.lake.driver`. Kill it after."""
+    """Run the function `do` of `tests.lake.driver` in a Spark driver. Kill it after the block."""
     given = {"do": do, "master": "local[2,4]", "conf": CONF, **orders}
     given["options"] = {"dsn": dsn(), **given["options"]}
     command = [sys.executable, "-m", "tests.lake.driver", json.dumps(given)]

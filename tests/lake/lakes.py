@@ -52,7 +52,7 @@ SCHEME: Final = os.environ.get("PULLJOBS_TEST_LAKE", "")
 
 @contextmanager
 def lake_at(place: Place) -> Iterator[Place]:
-    """Set `PULLJOBS['LAKE']` within the block to this place, or to one in the bucket. Yield it."""
+    """Set `PULLJOBS['LAKE']` for the block, to a place in the bucket if tests use one. Yield it."""
     if SCHEME and isinstance(place, Path):
         place = StorePlace(SCHEME)
     with override_settings(PULLJOBS={**django_settings.PULLJOBS, "LAKE": setting_of(place)}):

@@ -38,7 +38,7 @@ def main(given: dict[str, Any]) -> None:
 def _watch(given: dict[str, Any]) -> None:
     """Start a thread that kills this process between the commits of the Parquet sink and of Spark.
 
-    It does so at each point `written@batch` that is given. Without such a point there is no thread.
+    The points in `given` name the batches, as `written@NUMBER`. Without any, it does nothing.
     """
     from tests.lake.dying import Fate
 

@@ -110,7 +110,7 @@ def test_a_job_that_a_handler_names_twice_is_an_error(
 
 @pytest.mark.parametrize("job_ids", [[None], [None, 2**53 + 1]])
 def test_an_id_that_pandas_lost_or_rounded_settles_no_job(job_ids: list[int | None]) -> None:
-    """Pandas makes floats of a column with missing values, and of a row with other floats."""
+    """A handler's job id that pandas turned into None or a rounded float is refused."""
     given = pa.RecordBatch.from_pylist([{"job_id": 2**53 + 1, "lease_token": str(uuid4())}])
     outcomes = pd.DataFrame({"job_id": job_ids}).tail(1)
     handling = Handling("", "", "pandas", 100)
@@ -216,7 +216,7 @@ def test_a_checkpoint_that_cannot_be_read_from_here_is_logged_and_the_query_goes
 def test_a_checkpoint_that_java_cannot_write_is_one_line_before_anything_is_claimed(
     spark: SparkSession, consumer: Consumer, tmp_path: Path
 ) -> None:
-    """A wrong URL is refused in one line. A lake on S3 makes the default a temporary directory."""
+    """A checkpoint that Java can't write is refused. With a lake on S3, the default is local."""
     published(consumer)
     with pytest.raises(CommandError, match=r"no filesystem for the checkpoint 's3://a/b'.*-aws:"):
         consume(consumer, tmp_path, "is_fine", "--checkpoint", "s3://a/b")
@@ -309,7 +309,7 @@ def test_a_checkpoint_of_another_source_releases_nothing(
 
 
 def test_a_release_has_the_password(consumer: Consumer) -> None:
-    """The command sets PGPASSWORD in its process from the settings of Django."""
+    """`lake release` sets PGPASSWORD in its process from the settings of Django."""
     with source(consumer) as stream:
         stream.run()
     code = (

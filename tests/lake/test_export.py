@@ -248,7 +248,7 @@ def test_payloads_go_by_choice(place: Place) -> None:
 def test_bytes_are_read_in_every_form_in_which_the_server_writes_them(
     place: Place, monkeypatch: pytest.MonkeyPatch, reader: str, form: str
 ) -> None:
-    """An administrator may set bytea_output for a database or a role."""
+    """Bytes are exported unchanged with either value of bytea_output, which a role may set."""
     payloads = {b"", b"\\x00", b"ABdeadbeef", bytes(range(256))}
     publish_many(ConsumerFactory.create().channel.name, list(payloads))
     monkeypatch.setenv("PGOPTIONS", f"-c bytea_output={form}")
@@ -414,7 +414,7 @@ def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatc
 
 
 def test_another_cluster_is_refused_until_it_is_rebased(place: Place) -> None:
-    """After a dump and a restore, new transactions have lower ids than those that the rows name."""
+    """After a dump and a restore, new transactions have lower ids, and an export needs a rebase."""
     consumer = ConsumerFactory.create()
     settled(consumer, 3)
     run("export")
@@ -437,7 +437,7 @@ def test_another_cluster_is_refused_until_it_is_rebased(place: Place) -> None:
 def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased(
     place: Place,
 ) -> None:
-    """After a restore of an older backup, export runs get numbers that the lake already has."""
+    """A lake with runs that PostgreSQL lacks, as after the restore of a backup, is refused."""
     consumer = ConsumerFactory.create()
     settled(consumer, 2)
     run("export")
@@ -457,7 +457,7 @@ def test_a_lake_that_knows_more_than_its_database_is_refused_until_it_is_rebased
 def test_a_lake_that_lacks_a_run_of_its_database_is_refused_until_it_is_rebased(
     place: Place, tmp_path: Path
 ) -> None:
-    """It was deleted, or its disk is not mounted: rows of its runs would be missing for ever."""
+    """A lake that was deleted or is not mounted is refused, as it would lack rows of its runs."""
     if not isinstance(place, Path):
         pytest.skip("an object store has no directories")
     consumer = ConsumerFactory.create()
@@ -481,7 +481,7 @@ def test_a_lake_that_lacks_a_run_of_its_database_is_refused_until_it_is_rebased(
 
 @pytest.mark.owner
 def test_a_rebase_of_another_lake_exports_no_row_twice(place: Place, tmp_path: Path) -> None:
-    """For example with a wrong LAKE. A rebase of the right lake then compares it, and goes on."""
+    """A rebase under a wrong LAKE and a later one of the right lake export no row twice."""
     settled(ConsumerFactory.create(), 2)
     run("export")
     with lake_at(tmp_path / "wrong"):

@@ -71,7 +71,7 @@ def test_a_wrong_scheme_is_one_clear_line_and_the_right_one_works_at_once(
 def test_a_path_that_spark_or_delta_takes_as_a_pattern_is_one_clear_line(
     tmp_path: Path, character: str
 ) -> None:
-    """Exports wrote to it, but an erasure in it was a panic of the Delta library."""
+    """A path that Spark or Delta would take as a pattern is refused before anything is written."""
     settled(1)
     with (
         override_settings(PULLJOBS={"LAKE": str(tmp_path / f"my{character}lake")}),

@@ -282,7 +282,7 @@ class TestCommand:
     def test_a_name_is_no_pattern(
         self, spark: SparkSession, tmp_path: Path, channel: str, name: str
     ) -> None:
-        """Programs number files such as `orders[1].csv`, which Spark takes as a pattern."""
+        """A file name such as `orders[1].csv`, a pattern for Spark, means that file only."""
         for other in ("a1.jsonl", "a.csv", "abc.csv", name):
             kept = "the file" if other == name else "another"
             written = {
@@ -305,7 +305,7 @@ class TestCommand:
     def test_a_line_that_goes_on_behind_its_object_is_refused(
         self, spark: SparkSession, tmp_path: Path, channel: str, line: str
     ) -> None:
-        """Spark would read only the first object of the line."""
+        """A line with text behind its object is refused, because Spark would ignore that text."""
         path = tmp_path / "rows.jsonl"
         path.write_text(line)
         with pytest.raises(CommandError, match="goes on behind its object"):

@@ -115,7 +115,7 @@ def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
 
 @pytest.mark.parametrize("guarded", ["true", "false"])
 def test_the_next_publish_drops_what_a_killed_one_left(guarded: str) -> None:
-    """A killed Spark driver is known by its free lock, or if not guarded, after ten minutes."""
+    """A publish drops rows that a killed one staged, after ten minutes if that held no lock."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, guarded=guarded).write(iter(numbered(0, 3)))
     assert len(tables()) == 1

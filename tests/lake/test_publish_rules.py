@@ -152,7 +152,7 @@ def test_refused_keys_are_kept_with_the_rejects(mode: str) -> None:
 
 @modes
 def test_bad_rows_stop_everything(mode: str) -> None:
-    """Nothing is published. The error has the number of bad rows of each kind, and no payload."""
+    """A bad row stops the whole publish. The error counts bad rows by kind, without payloads."""
     consumer = ConsumerFactory.create()
     secret = b"secret" * 200_000
     good, bad = batch({}), batch({"priority": 40_000}, {"key": ""}, {"payload": secret}, {})
@@ -195,7 +195,7 @@ def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> 
 
 
 def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
-    """The invariant knows that the records of earlier batches of a sink may be deleted."""
+    """The invariant `consumer_has_its_job` allows for deleted records of a sink's older batches."""
     consumer = ConsumerFactory.create()
     ConsumerFactory.create(channel=consumer.channel)
     Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)

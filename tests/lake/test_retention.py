@@ -185,7 +185,7 @@ def session_of_tests(spark: SparkSession) -> Sessions:
 def test_of_a_day_that_differs_only_the_rows_to_report_come_to_the_driver(
     place: Place, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks compare the rows, because a day may have more than fit in the memory of a process."""
+    """Spark tasks compare the rows of a day, and only rows to report reach the driver."""
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     [first, *others] = [id for (id,) in query("SELECT id FROM pulljobs_archived_job ORDER BY 1")]
@@ -400,7 +400,7 @@ def test_a_database_that_is_down_is_one_clear_line(
 def test_a_day_that_differs_is_doubted_even_if_spark_does_not_start(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A found difference ends the proof of the day before Spark, which lists the rows, starts."""
+    """A difference removes the day from the verified days before Spark starts to list the rows."""
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     assert run("verify")["equal"]
@@ -419,7 +419,7 @@ def no_session(*_name: object, **_hints: object) -> AbstractContextManager[Spark
 def test_a_service_outlives_a_server_that_takes_no_connection(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server may have too many connections when the service reads rows by its own."""
+    """A service reports a verification that gets no connection as LoopFailed, and goes on."""
     settled_on(OLD, ConsumerFactory.create())
     run("export")
     refused = make_conninfo(spark_session.dsn(), dbname="nosuch")
@@ -437,7 +437,7 @@ def test_a_service_outlives_a_server_that_takes_no_connection(
 
 
 def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy runs without Django, so the command also reports errors of psycopg in one line."""
+    """`lake verify` reports an error of psycopg, which Django does not wrap, in one line."""
 
     def fail(*_args: object) -> None:
         raise psycopg.errors.AdminShutdown("terminating connection")
@@ -450,7 +450,7 @@ def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyP
 def test_few_rows_are_compared_over_few_connections(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day has twelve parts. Each connection of ADBC reads all types of the database first."""
+    """The parts of a day share connections, as each new connection first reads all types."""
     published(ConsumerFactory.create())
     run("export")
     monkeypatch.setattr(replicas, "bound_connections", lambda: 2)
@@ -469,7 +469,7 @@ def test_few_rows_are_compared_over_few_connections(
 
 
 def test_spark_this_process_and_duckdb_read_the_same(place: Place, spark: SparkSession) -> None:
-    """All three compute equal counts and checksums, for messages with every kind of value."""
+    """Spark, this process and DuckDB compute equal counts and checksums, of all kinds of values."""
     consumer = ConsumerFactory.create()
     published(consumer, payload=b"\xff", key="ü", headers={"a": "é"}, message_id="m 1", priority=3)
     settled_on(OLD, consumer, 7)

@@ -318,9 +318,9 @@ def test_spark_and_this_process_count_equal_rows(
 
 
 def test_errors_that_are_counted_together_keep_their_fingerprint() -> None:
-    """Errors are simplified before they are counted, for example their digits, to fewer texts.
+    """Similar errors, for example with other digits, are counted by one simplified text.
 
-    The fingerprint of the simplified text is that of the error.
+    The fingerprint of that text is the fingerprint of the error.
     """
     random = Random(5)
     errors = ["".join(random.choices(PIECES, k=random.randrange(30))) for _ in range(5_000)]
@@ -335,7 +335,7 @@ def test_errors_that_are_counted_together_keep_their_fingerprint() -> None:
 def test_all_figures_of_an_hour_are_rolled_up(
     lake: Lake, history: History, consumer: Consumer
 ) -> None:
-    """A rollup has hot keys, equal errors, reasons, nodes, and messages since a consumer exists."""
+    """A rollup has hot keys, errors, reasons, nodes, and messages since the consumer was made."""
     late = subscribed(NOON + 1000 * SECOND, channel=consumer.channel)
     for second in range(0, 2000, 100):
         history.message(consumer, NOON + second * SECOND, key="hot" if second % 400 else "cool")

@@ -79,7 +79,7 @@ def commands_of(page: str) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.processes
 def test_rollups_of_the_demo_equal_a_count_in_sql(project: Project, place: Place) -> None:
-    """The commands run after the demo, and the admin shows equal rows."""
+    """Rollups of the demo's jobs equal a count by SQL, and the admin shows the same rows."""
     demo = project.demo(f"--limit={FILES}")
     assert demo.end() == 0, demo.err
     environment = {
@@ -136,7 +136,7 @@ def test_the_walk_of_the_guide(
 
 
 def count_as_trino() -> list[tuple[str, str, int]]:
-    """Return the rows of the reference's query for Trino, run in DuckDB over the same table.
+    """Return the rows of the query for Trino in the reference of the lake, run by DuckDB.
 
     Check that the table has a version of the Delta protocol that Trino reads.
     """

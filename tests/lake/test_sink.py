@@ -53,7 +53,7 @@ EVERY = [f"{file}-{row}" for file in range(FILES) for row in range(ROWS)]
 def test_every_batch_once_with_a_driver_killed_between_the_commits(
     spark: SparkSession, source: str, tmp_path: Path
 ) -> None:
-    """Spark's driver dies after the sink's commit. The next repeats the batch without effect."""
+    """A driver dies after the sink's commit. The next driver repeats the batch without effect."""
     channel = ConsumerFactory.create().channel.name
     checkpoint = tmp_path / "checkpoint"
     orders = {"source": source, "checkpoint": str(checkpoint), "die_after": 1}

@@ -115,7 +115,7 @@ def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
 
 
 def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> None:
-    """Jobs of an expired batch are counted as lost, not delivered."""
+    """An ack after the end of the lease counts the jobs as lost, and settles none."""
     made = published(consumer, 4)
     with source(consumer) as stream:
         stream.run()
@@ -133,7 +133,7 @@ def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> N
 def test_members_of_a_batch_are_delivered_with_other_jobs(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An ack also delivers members that its statement for jobs without a batch leaves out."""
+    """An ack delivers the members of batches, which its statement for other jobs leaves out."""
     monkeypatch.setattr(members, "_until", float("-inf"))
     published(consumer, 2)
     made = fill(consumer, 3)

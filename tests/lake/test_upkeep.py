@@ -164,7 +164,7 @@ def test_a_message_that_a_job_needs_is_left_as_it_is(place: Place) -> None:
 
 
 def test_nothing_is_erased_while_the_lake_is_away(place: Place, tmp_path: Path) -> None:
-    """The lake would still have the contents when its disk is mounted again."""
+    """An erasure is refused while the lake is not mounted, as the lake would keep the contents."""
     if not isinstance(place, Path):
         pytest.skip("an object store has no directories")
     settled_on(OLD, ConsumerFactory.create())

@@ -41,7 +41,7 @@ ONCE = [("complete", 1), ("success", 1)]
 
 @pytest.fixture(autouse=True)
 def _fail_rather_than_hang(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let waits for locks fail, and let only the test itself decide about batches."""
+    """Make waits for locks fail soon, and let no hook decide about batches before the test does."""
     monkeypatch.setattr(hooks, "batch_listeners", [])
     with lock_timeout():
         yield
@@ -223,7 +223,7 @@ def test_a_decision_waits_for_a_run_that_suspends_and_makes_it_due(
 def test_a_lock_that_an_end_waits_for_delays_the_end_of_no_other_batch(
     consumer: Consumer, report: Consumer
 ) -> None:
-    """A transaction of the project keeps the key of the callback of the first batch locked."""
+    """The end of a batch that waits for a locked key of its callback delays no other batch."""
     Consumer.objects.filter(pk=report.pk).update(max_queued_per_key=5)
     publish(report.channel.name, "creates the row of the key", key="k")
     callback = Callback(report.channel.name, key="k")

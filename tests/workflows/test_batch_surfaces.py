@@ -120,7 +120,7 @@ def test_commands_preview_and_act_with_an_entry_in_the_audit_trail(consumer: Con
 def test_a_misspelt_field_of_a_batch_or_of_a_member_is_named(
     consumer: Consumer, report: Consumer
 ) -> None:
-    """The batch would have no callback, and the member another priority."""
+    """A misspelt field of a batch or of a member is refused with 400 and the right name."""
     user = BatchUser("add", "view")
     misspelt = {"Name": "http", "OnCompleted": {"Channel": report.channel.name}}
     refused = user.send("POST", "/batches", misspelt)
@@ -135,7 +135,7 @@ def test_a_misspelt_field_of_a_batch_or_of_a_member_is_named(
 def test_a_payload_with_half_a_surrogate_pair_is_refused(
     consumer: Consumer, report: Consumer
 ) -> None:
-    """Stored as UTF-8 it would be a text that no consumer can decode."""
+    """A payload with half a surrogate pair gets 400, as no consumer could decode it."""
     user, half = BatchUser("add", "view"), {"Payload": "\ud800"}
     form = {"Name": "http", "OnComplete": {"Channel": report.channel.name, **half}}
     refused = user.send("POST", "/batches", form)

@@ -21,7 +21,7 @@ BROKEN: Final = [
 
 
 def check(name: str, tmp_path: Path, *flags: str) -> str:
-    """Search all states of a model and return the report of spin."""
+    """Search all states of a model with the model checker spin, and return its report."""
     commands = (
         (str(require("spin")), "-a", *flags, str(MODELS / f"{name}.pml")),
         (str(require("gcc")), "-O0", "-w", "-DSAFETY", "-o", "pan", "pan.c"),

@@ -148,7 +148,7 @@ def test_a_delayed_job_is_not_given(puller: Puller) -> None:
 
 
 def test_delays_are_clamped_or_refused(puller: Puller) -> None:
-    """A delay of a retry is cut to an hour. A negative one or a text is refused with 400."""
+    """The delay of a retry is cut to an hour. A negative delay or a text is refused with 400."""
     for asked, kept in ((0, 0), (3600, 3600), (1e9, 3600), (10**300, 3600)):
         publish()
         [job] = puller.taken()
@@ -223,7 +223,7 @@ def test_a_renewal_reports_progress_of_its_holder_only(puller: Puller) -> None:
 
 
 def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
-    """No renewal goes beyond this latest end. After it renewals fail, but a delivery succeeds."""
+    """Renewals extend a lease up to its hard end, after which an outcome still succeeds."""
     publish()
     [job] = puller.taken()
     query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '25 s'")
@@ -252,7 +252,7 @@ def test_renewals_that_are_refused(puller: Puller) -> None:
 
 
 def test_a_delivered_job_keeps_its_result(puller: Puller) -> None:
-    """Batches and runs of workflows get the results of consumers in any language."""
+    """A DELIVERED outcome stores its Result in the archive, for batches and runs of workflows."""
     for _ in range(3):
         publish()
     results: tuple[Any, ...] = ({"pages": [1, "\x00"]}, False, None)
@@ -281,7 +281,7 @@ def test_a_result_that_cannot_be_stored_is_refused(result: Any, puller: Puller) 
 def test_a_misspelt_list_is_named_although_an_item_may_be_a_whole_job(
     route: str, field: str, puller: Puller
 ) -> None:
-    """An ack or a renewal of nothing is a success, so the caller would not notice the mistake."""
+    """A misspelt list of items is refused with its right name, and not taken for an empty list."""
     publish()
     [job] = puller.taken()
     item = {**job, "Outcome": "DELIVERED"}
@@ -293,7 +293,7 @@ def test_a_misspelt_list_is_named_although_an_item_may_be_a_whole_job(
 
 
 def test_a_dead_job_keeps_its_reason(puller: Puller) -> None:
-    """The archive has the client's reason and error, and the next job of the key can be pulled."""
+    """The reason and error of a DEAD outcome are archived, and the next job of its key is free."""
     Consumer.objects.update(exclusive_keys=True)
     publish(key="k")
     publish(key="k")
@@ -321,7 +321,7 @@ def test_a_late_ack_counts_until_the_job_is_taken_back(puller: Puller) -> None:
 def test_tokens_of_other_jobs_and_consumers_settle_nothing(
     puller: Puller, is_remembered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing changes, and a job of another consumer is answered like a missing job."""
+    """Wrong lease tokens settle nothing, and a job of another consumer looks like a missing one."""
     if not is_remembered:
         monkeypatch.setattr(owned_items, "MOST_CLAIMS", 0)
     other = Puller(puller._client, puller.base, subscription("invoices", "census"))
@@ -490,7 +490,7 @@ def test_good_outcomes_are_committed_next_to_bad_ones(puller: Puller) -> None:
 
 
 def test_a_locked_row_delays_its_own_outcome_only(puller: Puller) -> None:
-    """The outcome of a locked job is "locked". If an ack repeats it, all repeats share one wait."""
+    """An outcome for a locked job is "locked", and its repeats in the same ack wait only once."""
     for _ in range(2):
         publish()
     [locked, free] = puller.taken(Batch=2)

@@ -135,7 +135,7 @@ def test_the_newest_clients_of_a_consumer_stay() -> None:
 
 @pytest.mark.django_db
 def test_clients_that_were_not_seen_for_a_day_are_deleted() -> None:
-    """The next record of a client of the same consumer deletes them, or maintenance does."""
+    """Clients unseen for a day are deleted by maintenance or by the consumer's next record."""
     first, second = ConsumerFactory.create(), ConsumerFactory.create()
     clients.record(USING, [note(first, "old"), note(second, "old")])
     HttpClient.objects.update(seen_at=Now() - clients.KEPT - timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""Clients, connections and servers that go away while pulls linger."""
+"""Clients, connections and servers that go away while pulls wait."""
 
 import threading
 import time
@@ -77,7 +77,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
 def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
     asked: dict[str, str], puller: Puller, late: Late
 ) -> None:
-    """A client hangs up after the claim for it and before the answer. No delivery is counted."""
+    """A job claimed for a client that hung up goes to the next pull, and no delivery is counted."""
     with puller.hung_up(**asked):
         publish()
         wait_briefly(lambda: in_flight() == 1)
@@ -153,7 +153,7 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
 
 
 def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
-    """Long polls go on. Other pulls get 503 until the server has connected again."""
+    """Long polls survive a cut of all connections. Other pulls get 503 until they are back."""
     waits = puller.long_poll()
     query(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

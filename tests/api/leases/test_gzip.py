@@ -40,7 +40,7 @@ def test_all_members_are_read(puller: Puller) -> None:
 
 
 def test_members_are_of_any_length(puller: Puller) -> None:
-    """The lengths are below, at and above the size of a chunk of decompression."""
+    """Members of a gzip body may be shorter or longer than a chunk of decompression."""
     publish()
     [job] = puller.taken()
     outcome = outcome_of(job, "DELIVERED", Error=token_hex(200_000))

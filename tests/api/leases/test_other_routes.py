@@ -185,7 +185,7 @@ def test_a_pause_without_its_field_does_not_resume(
 def test_pauses_that_are_refused(
     body: dict[str, Any], status: int, code: str, operator: Client, census: Subscription
 ) -> None:
-    """The answer has a code, and the consumer stays as it was."""
+    """An invalid end of a pause is refused with a code, and the consumer is not paused."""
     answer = _post(operator, "pause", **body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)  # type: ignore[attr-defined]  # of the test client
     assert answer["Content-Type"] == "application/problem+json"
@@ -193,7 +193,7 @@ def test_pauses_that_are_refused(
 
 
 def test_operators_need_the_permission(census: Subscription, tokens: dict[str, str]) -> None:
-    """Tokens of a consumer and a user without permission are refused, and nothing changes."""
+    """Pauses and purges are refused with a consumer's tokens and to users without permission."""
     publish()
     stranger = Client()
     stranger.force_login(User.objects.create_user("nobody"))
@@ -257,7 +257,7 @@ def test_a_purge_that_is_cut_off_is_in_the_audit_trail_as_far_as_it_came(
 def test_who_paused_and_purged_is_in_the_audit_trail(
     operator: Client, census: Subscription
 ) -> None:
-    """Audit entries have the name of the user, or with open access possibly "anonymous (HTTP)"."""
+    """Audit entries of pauses and purges name the user, or the nameless client of open access."""
     for _ in range(3):
         publish()
     subject = "consumer orders/census"
@@ -356,7 +356,7 @@ def test_headers_of_a_line_are_an_object_or_none(
 
 
 def test_a_misspelt_field_of_a_line_is_named(census: Subscription, tokens: dict[str, str]) -> None:
-    """The line is invalid, because the message would be published without what was meant."""
+    """A line with a misspelt field is invalid, and its error names the nearest field."""
     answer = _batch(tokens, b'{"Payload": "x", "Prioritiy": 9}\n{"PAYLOAD": "y", "Key": null}')
     misspelt, published = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
     assert "no field 'prioritiy' (the nearest is Priority)" in misspelt["Error"]
@@ -376,7 +376,7 @@ def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) 
 def test_a_batch_of_empty_lines_takes_no_more_memory_than_its_body(
     census: Subscription, tokens: dict[str, str]
 ) -> None:
-    """A few kilobytes of gzip can contain 8 MiB of empty lines."""
+    """Empty lines, 8 MiB in a few kilobytes of gzip, are read with less than 32 MiB of memory."""
     body = gzip.compress(b"\n" * (8 * 1024 * 1024 - 16) + b'{"Payload": "x"}', 1)
     tracemalloc.start()
     try:

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.processes
 def test_a_server_that_stops_answers_its_long_polls(
     client: httpx.Client, census: Subscription
 ) -> None:
-    """SIGTERM ends all long polls at once, and the row by which publishers notify the server."""
+    """SIGTERM immediately ends all long polls and the row by which publishers notify the server."""
     with site({"SERVED_DATABASE": str(connections["default"].settings_dict["NAME"])}) as served:
         puller = Puller(client, served.base, census)
         threads = [Thread(lambda: puller.pull(Expires=LONG)) for _ in range(3)]
@@ -162,7 +162,7 @@ def _entry(job: Any) -> Entry:
 
 
 def test_the_database_goes_and_comes_back_under_load(tmp_path: Path) -> None:
-    """Answers are 503 with Retry-After during the outage. The checker finds no lost job."""
+    """In an outage of the database, answers are 503 with Retry-After, and no job is lost."""
     with project() as made:
         kept = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
         settings = {"DJANGO_SETTINGS_MODULE": "tests.api.leases.settings"}

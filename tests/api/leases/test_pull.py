@@ -137,7 +137,7 @@ def test_an_answer_is_the_json_of_its_body() -> None:
 
 @pytest.mark.parametrize(("jobs", "waits"), [(0, False), (100, False), (20_000, True)])
 def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, waits: bool) -> None:
-    """An answer of thousands of jobs is encoded on a thread."""
+    """An answer of thousands of jobs is encoded on a thread, which leaves the event loop free."""
     answer = {"Result": [JOB] * jobs}
 
     async def went_on() -> bool:
@@ -153,7 +153,7 @@ def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, w
 
 
 def test_a_large_answer_is_encoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If it were encoded at once, all other threads would wait for the interpreter."""
+    """A large answer is encoded in pieces, between which other threads can run."""
     answer = {"Result": [JOB] * 20_000}
     monkeypatch.delattr(json.JSONEncoder, "encode")
     assert json.loads(asyncio.run(encode_answer(answer)).content) == answer
@@ -189,7 +189,7 @@ def test_a_long_poll_takes_queued_jobs_at_once(puller: Puller) -> None:
 
 
 def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
-    """A second poll is woken, too: the first may find the job as the server starts to listen."""
+    """A publish wakes a long poll, also a second one, when the server listens already."""
     for _poll in range(2):
         polls = puller.long_poll()
         job, published = publish(), time.monotonic()
@@ -270,7 +270,7 @@ def test_max_bytes_gives_the_jobs_that_fit(puller: Puller) -> None:
 
 @pytest.mark.parametrize("expires", [0, LONG])
 def test_a_first_job_above_max_bytes_stays_queued(expires: float, puller: Puller) -> None:
-    """The job is unchanged, and a pull without MaxBytes gets it."""
+    """A first job above MaxBytes stays queued, and a pull without MaxBytes gets it."""
     publish(payload=b"x" * 5000)
     before = contents("pulljobs_job")
     answer = puller.pull(MaxBytes=1000, Expires=expires)
@@ -321,7 +321,7 @@ def test_pulls_of_other_processes_count(census: Subscription, puller: Puller) ->
 def test_a_refused_pull_is_not_counted(
     census: Subscription, puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A refused pull is subtracted again, or other servers would refuse pulls because of it."""
+    """A refused pull does not stay in the stored number of waiting pulls, which servers share."""
     monkeypatch.setattr("pulljobs.api.leases.long_poll.waiters.PASS_SECONDS", LONG)
     Consumer.objects.update(max_waiting=2)
     waiter = {"consumer_id": census.consumer.pk, "waiting_until": Now() + timedelta(minutes=1)}
@@ -473,7 +473,7 @@ def test_returned_jobs_queue_behind_those_that_waited(puller: Puller) -> None:
 
 @pytest.mark.parametrize("gone", ["tombstone", "row"])
 def test_the_deletion_of_a_consumer_ends_the_wait(gone: str, puller: Puller) -> None:
-    """The long poll ends at once with 410, and later pulls get 401."""
+    """The deletion of a consumer immediately ends its long polls with 410. Later pulls get 401."""
     polls = puller.long_poll()
     deleted = time.monotonic()
     if gone == "row":
@@ -497,7 +497,7 @@ def test_a_consumer_that_is_turned_to_push_ends_the_wait(puller: Puller) -> None
 def test_a_new_token_ends_the_wait_under_the_old_one(
     owner: str, puller: Puller, census: Subscription
 ) -> None:
-    """The pull that was sent with the old token gets no job."""
+    """A new token ends the long polls that were sent with the old one. They get 403."""
     poll = puller.long_poll()
     row = census.consumer if owner == "consumer" else census.channel
     row.set_token("the-new-token")
@@ -511,7 +511,7 @@ def test_a_new_token_ends_the_wait_under_the_old_one(
 
 
 def test_a_pull_that_came_while_tokens_were_read_is_not_ended(census: Subscription) -> None:
-    """Its token may be newer than the one that was read."""
+    """A replaced token ends the pulls that waited before the row was read, and no later ones."""
     queue = WaiterQueue(cast("Any", None), census.consumer)
     early, late = (PendingPull(census.consumer, PullRequest(expires=60)) for _pull in range(2))
     queue.pulls |= {early: None, late: None}
@@ -615,7 +615,7 @@ def test_the_ladder_of_checks(verb: str, puller: Puller, census: Subscription) -
 
 
 def test_a_wrong_token_is_called_missing_or_wrong(puller: Puller) -> None:
-    """The caller may have sent one, so that the advice to send a token would mislead."""
+    """The refusal calls a token "missing or wrong", because the caller may have sent one."""
     for header in ("X-Broker-Consumer-Token", "X-Broker-Channel-Token"):
         puller.tokens[header] = "guessed"
         assert f"{header} is missing or wrong" in puller.post("pull").json()["detail"]

@@ -92,7 +92,7 @@ def test_a_repeat_without_held_jobs_says_so(puller: Puller, expires: float) -> N
 
 
 def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None:
-    """The jobs of the claim, which another process made, were killed: the repeat gets none."""
+    """A repeat whose jobs were killed gets none, and other pulls get theirs without delay."""
     repeat = puller.long_poll(RequestID="r")
     with transaction.atomic(using=USING):  # A poll follows each registration by 50 ms.
         [killed] = claim_elsewhere(puller, "r")
@@ -103,7 +103,7 @@ def test_a_repeat_without_held_jobs_delays_no_other_pull(puller: Puller) -> None
 
 
 def test_a_repeat_that_does_not_wait_ends_the_long_poll_that_it_repeats(puller: Puller) -> None:
-    """The client has given up its long poll, which a server under WSGI cannot notice otherwise."""
+    """A repeat that does not wait ends the long poll that it repeats, which the client gave up."""
     given_up = puller.long_poll(RequestID="r")
     start = time.monotonic()
     assert puller.taken(RequestID="r", MaxBytes=1) == []

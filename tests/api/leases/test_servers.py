@@ -54,7 +54,7 @@ def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
 
 
 def test_answered_pulls_leave_nothing_to_the_garbage_collector(puller: Puller) -> None:
-    """Sessions, messages and users of Django refer to their request, which refers to them."""
+    """An answered pull leaves no Django objects in reference cycles, such as its request."""
     puller.pull()
     gc.collect()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -71,7 +71,7 @@ def test_answered_pulls_leave_nothing_to_the_garbage_collector(puller: Puller) -
 def test_with_synchronous_middleware_pulls_work_and_a_check_names_it(
     settings: Settings, client: httpx.Client, census: Subscription, emptied: None
 ) -> None:
-    """The server still notices a client that hangs up. The check is W005."""
+    """With synchronous middleware, pulls work and hang-ups are noticed, and check W005 warns."""
     del settings.ASGI_APPLICATION  # What startproject writes has none.
     assert check_middleware() == []
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
@@ -241,7 +241,7 @@ def by_wsgi(
 def test_under_wsgi_pulls_linger_on_threads_up_to_a_limit(
     by_wsgi: Puller, settings: Settings
 ) -> None:
-    """Above the limit, long polls get 429 with Retry-After. Pulls without Expires do not count."""
+    """Under WSGI, long polls above the limit get 429 with Retry-After. Other pulls do not count."""
     setattr(settings, SETTING, {"MAX_LONG_POLL_THREADS": 2})
     threads = [by_wsgi.long_poll(), by_wsgi.long_poll()]
     refused = by_wsgi.post("pull", Expires=LONG)

@@ -177,7 +177,7 @@ def test_a_locked_key_delays_its_own_caller_only(
 def test_an_error_of_the_database_stays_with_the_caller_who_caused_it(
     puller: Puller, other: Puller
 ) -> None:
-    """Other acks in the same statement are settled once, even if one of their clients hangs up."""
+    """A database error of one ack fails only that ack, not the others in the same statement."""
     publish("orders"), publish("orders"), publish("orders"), publish("invoices")
     [bad, retried, left], [theirs] = puller.taken(Batch=3), other.taken()
     query(CANCEL_THE_END_OF.format(ids.decode(bad["ID"])))
@@ -205,7 +205,7 @@ def _await_arrival(database: threads.DatabaseThreads, requests: int) -> None:
 
 
 def _answered_meanwhile(answer: Thread, holder: Session) -> int:
-    """Wait for an answer. Return how many sessions waited for the holder's locks at most."""
+    """Wait for an answer. Return the largest number of sessions that waited for the locks."""
     seen = [_count_waiting(holder)]
 
     def is_over() -> bool:

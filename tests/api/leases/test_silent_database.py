@@ -48,7 +48,7 @@ def is_ready(puller: Puller) -> bool:
 def test_a_server_answers_while_its_database_is_silent_and_goes_on_after(
     client: httpx.Client, census: Subscription, proxy: SilentProxy
 ) -> None:
-    """All database connections of the server fall silent. Pulls are refused until they are back."""
+    """While all connections to the database are silent, pulls get 503. Then they work again."""
     environment = {
         "SERVED_DATABASE": str(connections[USING].settings_dict["NAME"]),
         "DATABASE_URL": url_of(proxy),

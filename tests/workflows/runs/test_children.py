@@ -333,7 +333,7 @@ def test_a_run_looks_again_at_a_redriven_child_whose_batch_was_deleted(
 def test_a_redrive_from_a_result_lets_the_redriven_child_go_on(
     bench: Bench, resize: Consumer
 ) -> None:
-    """Only the step that published a child publishes another one."""
+    """A redrive from the step with a child's result keeps the child and publishes no other."""
 
     def split(run: Run) -> Any:
         child = run.start(resize.channel.name, -21)

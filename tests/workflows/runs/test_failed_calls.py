@@ -243,7 +243,7 @@ def test_a_run_sleeps_until_a_time_of_the_databases_clock(bench: Bench) -> None:
 
 
 def test_a_result_has_the_same_order_of_keys_at_each_attempt(bench: Bench) -> None:
-    """The first attempt has the order of a replay, where PostgreSQL has sorted the keys."""
+    """A run gets a result with its keys in the order of PostgreSQL, also at the first attempt."""
     orders: list[list[str]] = []
 
     def ship(run: Run) -> None:

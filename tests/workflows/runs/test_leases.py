@@ -186,7 +186,7 @@ def test_a_signal_outside_of_a_transaction_wakes_its_run_in_the_same_statement(
 
 @pytest.mark.own_session
 def test_a_signal_is_on_disk_before_its_sender_goes_on(bench: Bench) -> None:
-    """A sender also waits for the disk if another one has just written that dedupe id."""
+    """A sender waits until its signal is on disk, even if another just stored that dedupe id."""
     run_id = bench.start()
     query("SET synchronous_commit = on")
 
@@ -279,7 +279,7 @@ def test_a_sweep_of_late_signals_passes_over_locked_runs(bench: Bench) -> None:
 
 
 def test_the_redrive_of_a_killed_run_waits_for_no_batch(bench: Bench) -> None:
-    """A decision locks the batch, and then the run, which the redrive has locked by then."""
+    """The redrive of a killed run waits for no lock of a batch, so that it cannot deadlock."""
     parts = ConsumerFactory.create()
     bench.workflow(lambda run: run.gather("parts", [1], channel=parts.channel.name))
     run_id = bench.start()
@@ -316,7 +316,7 @@ def test_an_open_transaction_of_a_sender_blocks_no_claim(bench: Bench) -> None:
 
 
 def test_a_wake_up_without_the_lock_leaves_the_signal_of_a_run_in_flight_new(bench: Bench) -> None:
-    """Without the lock of its job a run may suspend meanwhile, so a sweep must find the signal."""
+    """A wake-up without the lock of the job leaves the signal new, for the next sweep to find."""
     run_id = bench.start()
     [held] = claimed(bench.consumer)
     RunSignal.objects.create(run_id=run_id, name="approval")

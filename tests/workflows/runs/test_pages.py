@@ -78,7 +78,7 @@ def test_a_wait_without_a_time_limit_is_due_at_no_time(run_id: int) -> None:
 
 
 def test_the_runs_of_a_message_are_found_by_its_id(bench: Bench) -> None:
-    """A message that was published over HTTP is known only by its id. Signals may precede it."""
+    """`/runs` finds runs by client message id, even before they start, when signals can be sent."""
     bench.workflow(lambda run: run.wait("approval"))
     channel = bench.consumer.channel.name
     other = ConsumerFactory.create(channel=bench.consumer.channel)
@@ -103,7 +103,7 @@ def test_the_runs_of_a_message_are_found_by_its_id(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("below", "shown"), [(10**30, 1), (-(10**30), 0)])
 def test_a_page_of_runs_may_begin_at_any_number(below: int, shown: int, run_id: int) -> None:
-    """A number in the URL may be larger than the largest id of the database."""
+    """The admin's list of runs accepts a filter by ids beyond the range of the database."""
     client = client_with("view_workflowrun")
     assert len(rows(read_page(client, f"{ADMIN}/", id__lt=below))) == shown
 
@@ -151,7 +151,7 @@ def test_a_run_whose_job_was_pruned_is_answered_404(run_id: int) -> None:
 
 
 def test_results_are_read_only_for_the_page_that_shows_them(run_id: int) -> None:
-    """The results of the 10,000 steps that a run may have are large together."""
+    """Pages of a run that show no results do not read them, as they can be large together."""
     client = client_with("view_workflowrun", "redrive_workflowrun")
     read = 'pulljobs_step"."result"'
     with CaptureQueriesContext(connection) as captured:

@@ -358,7 +358,7 @@ def test_a_workflow_that_can_not_work_is_refused(options: dict[str, Any]) -> Non
 
 
 def test_claims_of_runs_do_not_wait_for_the_disk(bench: Bench) -> None:
-    """A run cannot write under a claim that a crash of the server lost, so it is only repeated."""
+    """Claims of runs need no flush, as no run can write under a claim that a crash has lost."""
     bench.workflow(lambda run: None)
     [registered] = handlers.registered()
     assert registered.is_fenced
@@ -404,7 +404,7 @@ def test_a_run_that_an_operator_made_due_is_not_taken_up_from_its_sleep(bench: B
 
 @pytest.mark.django_db(transaction=True)
 def test_an_async_workflow_does_the_same(bench: Bench) -> None:
-    """An async workflow has steps, atomic steps and waits for signals as well."""
+    """An async workflow has steps, atomic steps and waits for signals like a synchronous one."""
 
     async def double(number: int) -> int:
         await asyncio.sleep(0)
