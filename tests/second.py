@@ -119,5 +119,5 @@ def _set_role(connection: Any, text: Any) -> None:
 
 
 def parameters(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return connection parameters with the owner of the tables as their user."""
+    """Return these connection parameters with the owner of the tables as their user."""
     return {**known, "user": os.environ["JOBS_OWNER"]} if IS_ON else dict(known)

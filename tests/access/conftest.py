@@ -12,7 +12,7 @@ from tests.emptying import empty_tables
 
 @pytest.fixture(scope="module")
 def world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
-    """Channel with jobs in every state and all credentials, committed once for a module of tests.
+    """Commit a channel with jobs in every state and all credentials, once for a module of tests.
 
     The tests roll their own changes back.
     """

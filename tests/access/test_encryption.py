@@ -48,7 +48,7 @@ def test_a_copy_that_no_key_opens_shows_nothing_and_breaks_nothing(copy: str) ->
 
 
 def test_the_copy_of_another_is_not_shown() -> None:
-    """An encrypted token that was copied from another row does not match the row's digest."""
+    """An encrypted token copied from another row is not shown: the row's digest differs."""
     channel = stored("mine", token_sealed=encryption.seal("of another"))
     assert (channel.shown_token(), channel.has_token("of another")) == (None, False)
 

@@ -77,7 +77,7 @@ def census(transactional_db: None) -> Iterator[Subscription]:
 
 @pytest.fixture
 def headers(census: Subscription) -> dict[str, str]:
-    """Headers with the tokens of a superuser, a channel, its consumer and a producer."""
+    """Return headers with the tokens of a superuser, a channel, its consumer and a producer."""
     producer = Producer(name="shop")
     producer.set_token("shop-token")
     producer.save()
@@ -207,7 +207,7 @@ def test_a_page_of_an_error_has_no_secrets(
 
 
 def test_a_job_is_out_of_reach_for_every_other_consumer(headers: dict[str, str]) -> None:
-    """A consumer of the same name in another channel tries every route, with the lease token."""
+    """No route serves a consumer of that name in another channel, even with the lease token."""
     stranger = subscription("invoices", "census")
     job_id = job_in(State.INFLIGHT, stranger)
     token = str(Job.objects.get(pk=job_id).lease_token)
@@ -253,7 +253,7 @@ def test_a_stranger_does_not_say_where_others_shall_go(
 def test_an_invalid_port_is_not_passed_on_to_clients(
     headers: dict[str, str], census: Subscription
 ) -> None:
-    """Django accepts any number as a port, and /lookup would send clients of all channels there."""
+    """A Host header with an invalid port, which Django accepts, sets no address for /lookup."""
     url = "/channel/orders/consumer/census/pull"
     for host in ("testserver:99999", "testserver:0", "testserver:8000"):
         assert send("POST", url, b"", headers | {"Host": host}).status_code == 200

@@ -77,7 +77,7 @@ def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixt
 
 
 def test_a_token_set_meanwhile_is_not_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The channel gets a new token after the command read its row and before it writes the row."""
+    """A new token that is set between the command's read and write of the row is kept."""
     old, new = new_key(), new_key()
     with sealed_by(old):
         Channel.objects.create(name="orders")

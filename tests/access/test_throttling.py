@@ -57,7 +57,7 @@ def test_a_caller_without_a_token_does_not_count_for_others(callers: tuple[Calle
 
 
 def test_what_a_user_shows_is_not_kept(db: None) -> None:
-    """Calls of a user are counted by the id of the user, so that the cache never has its token."""
+    """Calls of a user are counted by the user's id, so that the cache never has the token."""
     user("a-live-token", "view")
     manager = Manager("a-live-token")
     with override_settings(PULLJOBS={"THROTTLES": {"channels": "1/day"}}):
@@ -97,7 +97,7 @@ def test_a_check_names_an_invalid_rate(rate: object) -> None:
 
 
 def test_a_check_names_a_scope_without_a_route() -> None:
-    """A rate for a misspelt scope would limit nothing."""
+    """A rate for a misspelt scope, which limits nothing, is an error of the system checks."""
     with override_settings(PULLJOBS={"THROTTLES": {"queued-job": "1/s"}}):
         [problem] = [check for check in run_checks() if str(check.id).startswith("pulljobs")]
     assert (problem.id, "did you mean 'queued-jobs'" in str(problem)) == ("pulljobs.E006", True)

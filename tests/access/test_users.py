@@ -133,7 +133,7 @@ def test_a_scheduled_message_shows_its_content_to_who_may_see_messages(
 
 
 def test_a_session_needs_the_csrf_token_to_write(orders: Subscription) -> None:
-    """Reading needs no CSRF token, as in Django REST framework."""
+    """A session without the CSRF token may read, but every write is refused with 403."""
     client = Client(enforce_csrf_checks=True)
     client.force_login(get_user_model().objects.create_superuser("root"))
     assert client.get(CHANNEL).status_code == 200

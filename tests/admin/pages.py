@@ -34,7 +34,7 @@ def post_form(client: Client, url: str, data: dict[str, Any]) -> list[str]:
 
 
 def secrets(client: Client, url: str, data: dict[str, Any]) -> list[str]:
-    """Post a form. Return the secrets in the answer, which no cookie and no session may have."""
+    """Post a form. Return the secrets in the answer. Check that no cookie or session has them."""
     answer = client.post(url, data)
     text = answer.content.decode()
     shown = [html.unescape(secret) for secret in re.findall(r'pulljobs-token">([^<]+)<', text)]

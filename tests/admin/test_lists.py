@@ -53,7 +53,7 @@ def test_a_list_names_reasons_in_plain_words(operator: Client, consumer: Consume
 
 
 def test_live_and_archived_jobs_are_in_one_list(operator: Client, consumer: Consumer) -> None:
-    """A job is there once, in its present state, and an archived job links to its settlement."""
+    """Each job is listed once, in its present state. An archived job links to its settlement."""
     made = {state: JobFactory.create(state=state, consumer=consumer).id for state in State}
     text = read_page(operator, listing("job"))
     assert xids(text) == [ids.encode(id) for id in sorted(made.values(), reverse=True)]
@@ -278,7 +278,7 @@ def test_a_search_keeps_the_filters(operator: Client, consumer: Consumer) -> Non
 
 
 def test_payloads_are_searched_only_for_users_who_may_see_them(consumer: Consumer) -> None:
-    """To other users, a search would reveal payloads letter by letter."""
+    """Users who may not see payloads can't search them, because a search reveals them in part."""
     published(consumer, payload={"token": "s3cr3t"}, message_id="order 5")
     stranger = user_with("view_job", "view_archivedjob")
     with CaptureQueriesContext(connection) as captured:
@@ -304,7 +304,7 @@ def test_an_id_is_found_first_and_its_text_on_request(operator: Client, consumer
 def test_all_jobs_of_a_text_search_cannot_be_changed_at_once(
     operator: Client, consumer: Consumer
 ) -> None:
-    """The list shows matches from a range of jobs, and an action on all would reach beyond it."""
+    """A search of texts covers a range of jobs, so it offers no action on all matching jobs."""
     [job] = published(consumer, payload=b"findme", delay=timedelta(hours=1))
     for term, offers in (("findme", False), (f'"{job}"', False), (str(job), True)):
         text = read_page(operator, listing("job"), q=term)

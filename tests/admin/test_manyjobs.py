@@ -224,7 +224,7 @@ def test_json_is_indented_and_only_real_images_are_drawn(
 def test_json_that_cannot_be_indented_is_shown_unchanged(
     payload: str, operator: Client, consumer: Consumer
 ) -> None:
-    """Indented, it could break the page, or make the page tens of megabytes long."""
+    """JSON with a lone surrogate or deep nesting is shown as stored, and the page stays small."""
     [job] = published(consumer, payload=payload, content_type="application/json")
     text = read_page(operator, page("job", job))
     assert escape(payload) in text

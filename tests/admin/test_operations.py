@@ -59,7 +59,7 @@ def test_an_action_reports_every_job(event: Event, operator: Client, consumer: C
 def test_a_job_that_no_longer_matches_the_filter_is_reported(
     operator: Client, consumer: Consumer
 ) -> None:
-    """The job was DEAD when the list was read, and another operator redrove it since."""
+    """The action reports a job that another operator redrove after the list was read."""
     job = JobFactory.create(state=State.DEAD, consumer=consumer)
     operating.redrive([job.id])
     [message] = act(operator, Event.REDRIVE, [job.id], "?state=DEAD")
@@ -117,7 +117,7 @@ def test_each_act_needs_its_own_permission(slug: str, consumer: Consumer) -> Non
 
 @pytest.mark.parametrize("slug", SLUGS.values())
 def test_acts_need_the_permission_to_view_jobs(slug: str, consumer: Consumer) -> None:
-    """The preview and the result of an action would show jobs to users who may not view them."""
+    """Users who may not view jobs may not act on them, because previews and results show jobs."""
     user = User.objects.create_user("paul", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename=f"{slug}_job"))
     job = JobFactory.create(state=State.DEAD, consumer=consumer)

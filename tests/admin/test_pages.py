@@ -112,7 +112,7 @@ def test_a_list_of_12_registry_rows_needs_as_many_queries_as_one_of_2(
 
 @pytest.mark.parametrize("model", ["job", "archivedjob"])
 def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consumer) -> None:
-    """The links lead from the newest page to the oldest and keep the filters."""
+    """Links from the newest page to the oldest show every row once and keep the filters."""
     made = [JobFactory.create(state=State.DEAD, consumer=consumer).id for _ in range(205)]
     url, seen, pages = listing(model) + "?state=DEAD", [], 0
     while url:
@@ -130,7 +130,7 @@ def test_pages_show_every_row_once(model: str, operator: Client, consumer: Consu
 def test_another_filter_or_search_begins_at_the_newest(
     model: str, operator: Client, consumer: Consumer
 ) -> None:
-    """If the position in the list were kept, newer rows would silently be left out."""
+    """Links and forms of filters and searches drop the list's position, which hides newer rows."""
     for _ in range(3):
         job = JobFactory.create(state=State.DEAD, consumer=consumer)
         auditing.note("kill", by="olga", subject=str(job.id))
@@ -165,7 +165,7 @@ def test_filters_show_only_matching_jobs(
 def test_a_job_is_found_by_every_id(
     term: str, model: str, operator: Client, consumer: Consumer
 ) -> None:
-    """The terms are ids of the job or message, as number or xid, and the client message id."""
+    """A search finds a job by the number or xid of job or message, and by client message id."""
     JobFactory.create(state=State.DEAD, consumer=consumer)
     [job_id] = published(consumer, message_id="order 17", payload=b"x")
     read_page(operator, listing("job"))
@@ -292,7 +292,7 @@ def runs_in_timeline(text: str) -> list[str]:
 
 
 def test_the_page_of_a_settlement_shows_seconds(operator: Client, consumer: Consumer) -> None:
-    """Times in minutes would be equal for most jobs."""
+    """Times are shown to the second, because times in minutes are equal for most jobs."""
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
     [archived] = ArchivedJob.objects.filter(job_id=job.id)
     ArchivedJob.objects.filter(pk=archived.pk).update(

@@ -145,7 +145,7 @@ def test_each_act_needs_its_own_permission(act: str, consumer: Consumer) -> None
 def test_a_pause_cannot_end_in_a_year_that_cannot_be_read_again(
     operator: Client, consumer: Consumer
 ) -> None:
-    """West of UTC the last hours of year 9999 are in year 10000 UTC, which Python cannot read."""
+    """A pause until the end of year 9999 is refused: west of UTC it is year 10000 in UTC."""
     form = {"span": "1h", "until": "9999-12-31T23:59"}
     answer = operator.post(act_url("consumer", "pause", consumer.pk), form)
     assert "within the years 1000 to 8999" in answer.content.decode()

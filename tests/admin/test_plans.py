@@ -46,7 +46,7 @@ FROM generate_series(1, %(rows)s) AS n
 
 @pytest.fixture
 def consumer() -> Consumer:
-    """Return the first of two consumers that share the rows of large tables, which are analyzed."""
+    """Fill and analyze large tables, whose rows two consumers share. Return the first of them."""
     channel = ChannelFactory.create()
     made = [ConsumerFactory.create(channel=channel, exclusive_keys=keys) for keys in (True, False)]
     query(FORGET.replace("%", "%%"))

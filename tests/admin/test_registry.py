@@ -254,7 +254,7 @@ def test_a_signing_secret_is_shown_once_and_the_previous_secret_still_signs(
 def test_filters_reveal_no_secret(
     model: str, column: str, lookup: str, reader: Client, consumer: Consumer
 ) -> None:
-    """A lookup through the channel or the consumers of a row is refused as well."""
+    """A filter by a token or secret is refused, also through the channel or consumers of a row."""
     for name in (column, f"channel__{column}", f"consumer__{column}"):
         assert reader.get(listing(model), {f"{name}{lookup}": "1"}).status_code in (302, 400)
 

@@ -38,7 +38,7 @@ MEANT: list[dict[str, Any]] = [
 
 @pytest.fixture
 def jobs() -> list[dict[str, Any]]:
-    """Jobs of two consumers in every state, some with a key."""
+    """Create jobs of two consumers in every state, some with a key. Return their rows."""
     first, last = ConsumerFactory.create(), ConsumerFactory.create()
     for state in sorted(LIVE) * 2:
         JobFactory.create(consumer=first, state=state)

@@ -175,7 +175,7 @@ def test_page_names_peers_that_started_nothing_and_marks_late_publishers(tmp_pat
 
 
 def test_record_without_a_load_has_its_drains(tmp_path: Path) -> None:
-    """A record without figures of the load gives a row that says so, and has the rate after it."""
+    """A load without figures is "not measured" in the table, which still has the drain's rate."""
     record = Record(tmp_path / "record.json", resume=False)
     record.about(**WHERE, sizes={"held_rate": 200.0, "held_seconds": 180.0})
     record.prepared("pgqueuer", {})

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 def test_each_slot_fires_once_or_is_skipped_while_workers_and_the_server_are_killed(
     state: Path,
 ) -> None:
-    """The clocks of half of the workers are wrong, and two planted mistakes are reported."""
+    """Although half of the workers' clocks are wrong, only two planted mistakes are reported."""
     sizes = ("--workers", "3", "--seconds", "12", "--schedules", "60", "--often", "20")
     report = measure(state, "schedule-faults", *sizes, "--pause", "1.5")
     assert report["broken"] == {}

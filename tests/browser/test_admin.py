@@ -60,7 +60,7 @@ def running(visitor: Visitor, place: Path) -> Iterator[int]:
 
 
 def opened(pipe: Path, writing: list[int]) -> bool:
-    """Open the pipe for writing. Return True if that succeeds: the worker has it open to read."""
+    """Open the pipe, and add its descriptor to `writing`. Return False while no process reads."""
     with suppress(OSError):
         writing.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     return bool(writing)

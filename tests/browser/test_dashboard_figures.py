@@ -121,7 +121,7 @@ NOTHING: Final = Figures(0, 0, 0, None, None)
 
 @pytest.fixture
 def project(visitor: Visitor) -> Iterator[Project]:
-    """Add a consumer that no worker serves to the demo. Return the demo's project."""
+    """Add to the demo a consumer that no worker serves. Yield the demo's project."""
     project = visitor.site.project
     columns = ", ".join(row[0] for row in project.query(COLUMNS))
     project.query(
@@ -167,7 +167,7 @@ def _compare_pages(page: Page, project: Project, address: str, names: Iterable[s
 
 
 def _open(page: Page, project: Project, url: str) -> None:
-    """Open the page until it was read in full and no job was settled in the meantime."""
+    """Open the page until it has all its parts and no job was settled while it was read."""
 
     def is_read() -> bool:
         before = project.query(STAMP)

@@ -54,7 +54,7 @@ def no_archive(consumer: Consumer) -> Iterator[None]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """Create the files that arguments name, and return their paths by placeholder."""
+    """Create the files for {broker} and {lines} in command lines. Return their paths by name."""
     (tmp_path / "broker.cfg").write_text(BROKER)
     (tmp_path / "lines").write_text('{"order": 1}\n\n{"order": 2}\n')
     return {"broker": str(tmp_path / "broker.cfg"), "lines": str(tmp_path / "lines")}

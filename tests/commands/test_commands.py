@@ -92,7 +92,7 @@ def test_help_lists_the_verbs_and_the_exit_codes(
 
 
 def test_control_characters_are_escaped(consumer: Consumer) -> None:
-    """Keys and errors come from clients, and could otherwise control the terminal."""
+    """Control characters in texts of clients, such as keys, never reach the terminal."""
     call_command("pulljobs", "publish", "orders", "x", "--key", "a\x1b[2Jb", stdout=StringIO())
     result = json.loads(run_verb("publish", "orders", "x", "--key", "a\x1b[2Jb", "--json"))
     shown = run_verb("inspect", "job", result["jobs"][0])
@@ -132,7 +132,7 @@ def test_a_frame_of_a_database_that_fails_exits_with_1(unmigrated: None) -> None
 
 
 def test_a_consumer_names_the_clients_that_pull_over_http(consumer: Consumer) -> None:
-    """Host, address, version and times are in the text and in JSON."""
+    """`inspect consumer` shows each client's host, address, version and times, also in JSON."""
     clients.record(USING, [ClientNote(consumer.pk, "c-1", "shop-3", "10.0.0.9", "pulljobs/0.1")])
     result, code = answer("inspect", "consumer", "orders/invoicing")
     [client] = result["clients"]
@@ -164,7 +164,7 @@ def test_a_database_that_is_unreachable_is_one_line_of_error(
 def test_a_command_starts_without_the_checks_of_models(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From Django 6.1 on they connect to the database, which may be down."""
+    """The checks of models, which connect to the database from Django 6.1 on, do not run."""
     monkeypatch.setattr(Consumer, "check", lambda **kwargs: pytest.fail("it was checked"))
     call_command("pulljobs", "inspect", "consumer", skip_checks=False)
 
@@ -229,7 +229,7 @@ TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d{3})?( [A-Z]+)?")
 @pytest.mark.parametrize("given", [["doctor"], ["top", "--once"], ["inspect", "job"]], ids=" ".join)
 @override_settings(TIME_ZONE="America/New_York")
 def test_times_are_printed_in_utc_with_the_zone(given: list[str], consumer: Consumer) -> None:
-    """The time zone of the project does not matter."""
+    """Times are in UTC, whatever the time zone of the project is."""
     soon = nodes.clock(USING) + timedelta(minutes=10)
     held = JobFactory.create(consumer=consumer, state="INFLIGHT")
     Lease.objects.update(renewals=1, leased_until=soon - timedelta(minutes=20))

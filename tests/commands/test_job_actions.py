@@ -176,7 +176,7 @@ def test_the_list_shows_the_newest_jobs_first(other: Consumer) -> None:
 
 
 def test_text_that_changes_its_direction_is_escaped(consumer: Consumer) -> None:
-    """Unescaped, it could be displayed as other text, such as the name of another consumer."""
+    """Characters that change the direction of text, and so can disguise it, are escaped."""
     make_dead(consumer, error=f"a{RIGHT_TO_LEFT}b", key="c\u2066d")
     shown = text("list")
     assert RIGHT_TO_LEFT not in shown

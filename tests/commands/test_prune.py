@@ -74,7 +74,7 @@ def test_dead_jobs_are_deleted_in_batches_and_their_history_stays(
 def test_prune_waits_for_a_worker_that_deletes_the_jobs(
     other: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The action may be continued by a worker, and `prune` still reports its result at the end."""
+    """While a worker holds the action, `prune` waits. It reports all deleted jobs at the end."""
     proceed, takes = auditing.proceed, iter(["SELECT FROM pulljobs_audit_entry FOR UPDATE"])
 
     def next_to_a_worker(seconds: float, entry_id: int) -> bool:

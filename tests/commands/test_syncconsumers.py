@@ -46,7 +46,7 @@ def test_existing_rows_do_not_change_without_update() -> None:
 
 
 def test_update_writes_the_options_of_the_code_and_lists_them() -> None:
-    """A second update changes nothing, and other fields do not change."""
+    """Options that the code does not set stay as they are. A second update changes nothing."""
     before = Consumer.objects.get()
     result, code = answer("syncconsumers", "--update")
     assert (result["changes"], code) == (CHANGES, 0)
@@ -110,7 +110,7 @@ def test_a_dry_run_lists_the_updates_and_writes_nothing() -> None:
 
 
 def test_an_update_that_contradicts_the_row_is_refused_and_names_the_consumer() -> None:
-    """The code no longer sets `exclusive_keys`, so the row keeps it."""
+    """Code with `max_in_flight_per_key` is refused while the row has `exclusive_keys`."""
     Consumer.objects.update(exclusive_keys=True)
     before = contents()
     with registry_of_its_own():

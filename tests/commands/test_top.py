@@ -219,7 +219,7 @@ def test_a_frame_shows_the_activity_of_nodes_and_problems() -> None:
 
 
 def test_a_frame_claims_nothing_about_parts_that_were_not_read() -> None:
-    """`top` says neither that nothing needs attention nor that there is no consumer."""
+    """If tables are not read in time, `top` does not say that nothing needs attention."""
     ConsumerFactory.create(channel__name="orders", name="invoicing")
     with session() as other, lock_timeout("50ms"):
         other.execute("LOCK TABLE pulljobs_pull_waiter, pulljobs_archived_job")
@@ -256,7 +256,7 @@ def test_the_screen_has_room_for_the_reason_of_a_refused_part() -> None:
 
 
 def test_run_times_are_those_of_the_heartbeat() -> None:
-    """The time since the heartbeat is not added, because the job may have ended."""
+    """Run times are shown as of the heartbeat: since then the job may have ended."""
     [job] = published(ConsumerFactory.create(channel__name="orders", name="invoicing"))
     node_id = uuid4()
     nodes.register(USING, node_id, "host:1")

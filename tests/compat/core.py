@@ -65,7 +65,7 @@ def test_there_is_no_trace_of_schedules_in_any_surface(operator: Client) -> None
 
 @override_settings(PULLJOBS={"LAKE": "/lake"})
 def test_a_lake_without_its_app_is_an_error() -> None:
-    """Without the app, retention would drop days of history before they are in the lake."""
+    """A LAKE setting without the app `pulljobs.lake` is an error of the system checks."""
     errors = StringIO()
     with pytest.raises(Exception, match=r"pulljobs\.E026"):
         call_command("check", stderr=errors)

@@ -117,7 +117,7 @@ ignore_startup_parameters = extra_float_digits
 
 @contextmanager
 def pgbouncer(program: Path, host: str, port: int, directory: Path) -> Iterator[int]:
-    """Run PgBouncer in transaction mode before a server during the block. Yield its port."""
+    """Run PgBouncer in transaction mode in front of a server for the block. Yield its port."""
     directory.chmod(0o711)
     config, own_port = directory / "pgbouncer.ini", free_port()
     users = directory / "users.txt"

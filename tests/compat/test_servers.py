@@ -57,13 +57,13 @@ def test_postgresql_16(directory: Path) -> None:
 
 @of_debian
 def test_postgresql_15_of_debian(debian: int) -> None:
-    """Every sixth storage test, and every sixth test of plans, passes on the oldest version."""
+    """Every sixth test of the storage and of plans passes on PostgreSQL 15, the oldest tested."""
     assert_passed(storage_suite(debian, plans=True, every=EVERY), 250)
 
 
 @of_debian
 def test_claims_of_many_priorities_are_not_compiled(debian: int, directory: Path) -> None:
-    """Debian's server compiles queries that it expects to take long, which would take seconds."""
+    """Claims of many priorities use no JIT, which Debian's server has and which takes seconds."""
     explained = "-c session_preload_libraries=auto_explain -c auto_explain.log_min_duration=0"
     claims = "tests/storage/test_claim.py::test_claims_find_jobs_of_more_priorities_than_have_marks"
     url = f"postgres://pulljobs@127.0.0.1:{debian}/postgres"

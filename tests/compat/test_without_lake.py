@@ -34,7 +34,7 @@ EVERY: Final = 1 if WHOLE else 3
 @pytest.mark.slow
 @pytest.mark.processes
 def test_the_core_passes_its_tests_without_the_lake_and_has_no_trace_of_it() -> None:
-    """Every third of the chosen tests runs, or with PULLJOBS_TEST_SERVERS=1 all of them.
+    """Every third test of the files in CHOSEN passes, or with PULLJOBS_TEST_SERVERS=1 all.
 
     The tests of `core.py`, which look for tables, pages, routes, metrics and commands of the lake,
     run in either case.

@@ -139,7 +139,7 @@ def test_every_range_has_every_settlement_once(
 
 @pytest.mark.parametrize("hour", [0, 1, 12, 23])
 def test_hours_and_whole_days_cover_a_week_without_gap_or_overlap(hour: int) -> None:
-    """The week may begin at any hour, not only at midnight."""
+    """A week from any hour on is read as hours until a midnight, and as days from there."""
     start = datetime(2026, 5, 4, hour, tzinfo=UTC)
     end = start + timedelta(days=7)
     hours, days = history._cover(start, end, history.HOUR)
@@ -237,7 +237,7 @@ def rows_read(params: dict[str, Any]) -> float:
 
 
 def test_a_redriven_job_adds_no_wait(consumer: Consumer, now: datetime) -> None:
-    """The wait of its second settlement would include the time until the redrive."""
+    """A redriven job adds the wait of its first settlement, and none for the second."""
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
     jobs.redrive(USING, [job.id])
     jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, 1)])
@@ -259,7 +259,7 @@ def test_a_retried_or_revived_job_adds_no_wait(consumer: Consumer, now: datetime
 
 
 def test_a_killed_job_adds_no_run_time(consumer: Consumer, now: datetime) -> None:
-    """The operator who killed it does not know when its handler ended."""
+    """A killed job has no run time, because the operator does not know when its handler ends."""
     job = JobFactory.create(consumer=consumer, state=State.INFLIGHT)
     jobs.kill(USING, [job.id], reason="killed")
     total = last_hour(now + MINUTE).consumers[consumer.pk]
@@ -296,7 +296,7 @@ def _crowd(consumer: Consumer, now: datetime, *, analyzed: bool) -> None:
 
 
 def test_no_query_of_the_page_scans_a_growing_table(operator: Client, crowded: None) -> None:
-    """Queries of the ORM are checked here, and the SQL files in tests/storage/test_plans.py."""
+    """No ORM query scans a growing table. Plans of SQL files are in tests/storage/test_plans.py."""
     for chosen in ("hour", "day", "week", "month"):
         assert scans(operator, chosen) == []
 

@@ -215,7 +215,7 @@ def test_a_replication_slot_is_not_hidden_by_young_transactions(
 
 
 def test_rows_in_a_default_partition_are_a_problem(operator: Client) -> None:
-    """A day whose partition is missing is reported, too."""
+    """The page reports rows in a default partition, and days for which a table has no partition."""
     for [name] in query("SELECT relname FROM pg_class WHERE relname ~ '^pulljobs_.*_[0-9]{8}$'"):
         query(f"DROP TABLE IF EXISTS {name} CASCADE")
     published(ConsumerFactory.create())
@@ -276,7 +276,7 @@ def test_parts_that_were_not_read_are_not_reported_as_healthy(
 
 
 def test_a_missing_migration_costs_only_one_part(operator: Client, consumer: Consumer) -> None:
-    """A new release may start before its migrations have run."""
+    """If columns of a table are missing, the page advises `migrate` and shows its other parts."""
     published(consumer, 3)
     query("CREATE TEMP TABLE pulljobs_node (id uuid)")  # hides the real table
     try:
@@ -311,7 +311,7 @@ def test_links_lead_only_to_pages_that_the_user_may_see(consumer: Consumer) -> N
 
 @override_settings(ROOT_URLCONF="tests.dashboard.test_page")
 def test_the_page_works_in_another_admin_site(operator: Client, consumer: Consumer) -> None:
-    """The other site registers no other page of pulljobs."""
+    """A site with the dashboard alone shows it, without links to pages of the other admin site."""
     JobFactory.create(consumer=consumer, state=State.DEAD)
     index = operator.get("/elsewhere/").content.decode()
     assert "/elsewhere/pulljobs/dashboard/" in index

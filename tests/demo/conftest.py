@@ -9,7 +9,7 @@ from tests.demo.running import Project, own_database
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    """Example project with a database of its own, whose processes all end with the test."""
+    """Yield the example project with a database of its own. Its processes end with the test."""
     with ExitStack() as stack:
         url, session = stack.enter_context(own_database())
         made = Project(url, session, history=tmp_path / "history")

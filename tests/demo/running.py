@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def own_database() -> Iterator[tuple[str, Session]]:
-    """Create a database on the tests' server for the block. Give its URL and a session."""
+    """Create a database on the tests' server for the block. Yield its URL and a session."""
     known = connections["default"].get_connection_params()
     place = {key: known[key] for key in ("host", "port", "user", "password") if known.get(key)}
     name = f"census_{uuid4().hex}"

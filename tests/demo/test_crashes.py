@@ -23,7 +23,7 @@ def kill_worker(project: Project) -> int:
 
 
 def test_the_sum_adds_up_after_two_kills(project: Project) -> None:
-    """The command restarts a killed worker. After a kill of both, `--resume` finishes the jobs."""
+    """After two kills of a worker and one of the command, `--resume` settles each job once."""
     demo = project.demo("--limit=500", "--json")
     held = kill_worker(project)
     held += kill_worker(project)

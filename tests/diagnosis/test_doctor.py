@@ -78,7 +78,7 @@ def test_a_vacuum_is_not_reported_as_an_old_snapshot() -> None:
 
 @pytest.mark.parametrize("paused", ["consumer", "channel"])
 def test_a_pause_is_reported_and_is_no_error(paused: str) -> None:
-    """A paused consumer needs no worker."""
+    """Doctor reports the pause, and not the missing worker of a paused consumer."""
     consumer = ConsumerFactory.create()
     row: Any = consumer if paused == "consumer" else consumer.channel
     row.paused_until = Now() + HOUR
@@ -229,7 +229,7 @@ def test_a_consumer_without_a_worker_is_an_error_while_it_has_jobs() -> None:
 
 
 def test_a_push_consumer_without_a_worker_is_not_advised_to_pull() -> None:
-    """A push consumer has no handler, and a pull over HTTP is refused."""
+    """For a push consumer doctor advises a worker without --no-push, and no pull over HTTP."""
     consumer = ConsumerFactory.create(type="push", callback_url="https://shop.example/hook")
     published(consumer)
     text = findings()["no_worker"]["text"]
@@ -287,7 +287,7 @@ def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
 
 
 def test_dead_jobs_of_a_deleted_consumer_are_reported() -> None:
-    """Such jobs keep the partitions of their messages, and no page of the API shows these jobs."""
+    """Doctor reports these jobs, which keep the partitions of their messages from being dropped."""
     consumer: Consumer = ConsumerFactory.create()
     operating.kill(published(consumer), by="a test")
     assert "deleted_consumer_dead" not in findings()

@@ -201,7 +201,7 @@ def test_an_unknown_or_invalid_id_is_an_error() -> None:
 
 
 def test_a_job_whose_consumer_row_is_gone_says_how_to_kill_it(consumer: Consumer) -> None:
-    """The row of the consumer was deleted by SQL, which the ORM would refuse."""
+    """If SQL has deleted the row of the consumer, `explain` names the call that kills the job."""
     [job] = published(consumer)
     query("DELETE FROM pulljobs_consumer")
     reason = reasons(job)["no_consumer"]

@@ -69,7 +69,7 @@ def settled(text: str) -> list[str]:
 def world(
     transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
-    """Ids of jobs in a small shop, by the names that stand for them in the guide."""
+    """Yield the ids of jobs in a small shop, by the names that stand for them in the guide."""
     monkeypatch.setattr("pulljobs.management.top.frame.PATIENCE", timedelta(minutes=1))
     monkeypatch.chdir(tmp_path)
     Path("webhook-broker.cfg").write_text(BROKER)

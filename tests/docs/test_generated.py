@@ -43,7 +43,7 @@ def generators() -> Iterator[ModuleType]:
 
 @pytest.fixture
 def rows(generators: ModuleType, request: pytest.FixtureRequest) -> dict[str, list[str]]:
-    """Rows of the generated tables that the test names: the other cells by the first cell."""
+    """Return the rows of the tables that the test names: the other cells by the first cell."""
     parts = [generators.PARTS[name]() for name in request.param.split()]
     lines = [line for part in parts for line in part.splitlines() if line.startswith("| `")]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]

@@ -11,7 +11,7 @@ PAGES = {
 
 
 def test_pages_that_install_psycopg_name_its_libpq() -> None:
-    """A page with psycopg also installs `psycopg[binary]` and names libpq, which psycopg needs."""
+    """Pages that install `pulljobs[django]` also install `psycopg[binary]` and mention libpq."""
     installs = {
         name: set(re.findall(r'pip install "pulljobs\[django\]"( "psycopg\[binary\]")?', text))
         for name, text in PAGES.items()

@@ -115,7 +115,7 @@ def test_tasks_of_django_keep_running_by_another_backend() -> None:
 
 
 def test_times_of_celery_beat_become_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that become schedules are disabled. The others stay, and the reasons are returned."""
+    """Rows of Celery beat that become schedules are disabled. The others stay, with a reason."""
     monkeypatch.setattr(declaring, "_declared", {})
     rows = [
         beat_row("weekly", crontab=beat_crontab(day_of_week="mon")),

@@ -105,7 +105,7 @@ def test_the_signature_of_the_guide_on_api_access_opens_the_gateway() -> None:
 
 @pytest.fixture
 def serving() -> Iterator[dict[str, ModuleType]]:
-    """Modules of the guide on serving the API. What they tune in the process is undone."""
+    """Yield the modules of the guide on serving the API. Undo what they tune in the process."""
     thresholds, switches = gc.get_threshold(), sys.getswitchinterval()
     try:
         yield modules_of("guides/serving-the-api.md")

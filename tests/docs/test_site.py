@@ -100,7 +100,7 @@ def test_targets_of_the_links_of_the_readme_exist() -> None:
 
 
 def test_external_links_are_well_formed() -> None:
-    """Only their form is checked, because tests do not use the network."""
+    """External links have a valid form. No test opens them, because tests use no network."""
     links = [(page.name, link) for page in pages() for link in _targets(page) if "//" in link]
     assert [(page, link) for page, link in links if not _is_well_formed(link)] == []
 

@@ -102,7 +102,7 @@ class EmbeddedProject:
         return Path(pointer.read_text()) if pointer.is_file() else self.cluster
 
     def stopped(self) -> bool:
-        """Return True if neither a server nor its watcher is left, which would create files."""
+        """Return True if both server and watcher have ended, so that neither creates files."""
         if not self.home.exists():
             return True
         locks = [open_lock(self.home / name) for name in ("server.lock", "watcher.lock")]

@@ -52,7 +52,7 @@ def cluster() -> Iterator[EmbeddedProject]:
 
 @pytest.fixture
 def shared(cluster: EmbeddedProject) -> Iterator[EmbeddedProject]:
-    """Embedded project whose data are made once, and whose server stops after every test."""
+    """Yield an embedded project whose data are made once. Its server stops after every test."""
     yield cluster
     cluster.end_users()
 

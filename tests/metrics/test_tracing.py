@@ -73,7 +73,7 @@ def orders(transactional_db: None, billing: None) -> None:
 
 
 def test_one_trace_joins_publish_claim_and_handler(orders: None, trace: Trace) -> None:
-    """Names, kinds and attributes follow OpenTelemetry's conventions for messaging."""
+    """The spans of claim and handler are children of the publish, with OpenTelemetry's names."""
     receipt = publish("orders", b"1", headers={"Lang": "de"})
     drain()
     published, claimed, done = (trace.find(f"{verb} orders") for verb in VERBS)

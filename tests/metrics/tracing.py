@@ -34,7 +34,7 @@ class Trace:
 
 @contextmanager
 def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Trace]:
-    """Yield a `Trace` of the spans in the block, because OpenTelemetry's own provider is global."""
+    """Yield the spans of the block, recorded without OpenTelemetry's global provider."""
     kept = Trace()
     monkeypatch.setattr(trace, "get_tracer", kept.provider.get_tracer)
     tracing.switch(True)

@@ -57,7 +57,7 @@ def test_a_schedule_above_a_workflow_starts_its_runs() -> None:
 
 @pytest.mark.parametrize("above", [None, wraps(send)(lambda job: None)])
 def test_a_schedule_above_no_handler_is_refused(above: Any) -> None:
-    """A decorator below it may have forgotten to return, or wrap the function of a handler."""
+    """A schedule above a decorator that returns None or a function without handler is refused."""
     handler(channel="invoices", consumer="sending")(send)
     with pytest.raises(ConfigurationError, match="put @handler or @workflow below it"):
         schedules.every(cron="0 5 * * *")(above)

@@ -236,7 +236,7 @@ def test_a_refused_publish_blocks_no_other_schedule_and_is_tried_again(make: Mak
 def test_a_lock_that_another_holds_stops_no_other_schedule(
     make: Make, consumer: Consumer, is_loop: bool
 ) -> None:
-    """The wait is as short in `pulljobs schedules run` as in the loop of a worker."""
+    """After a short wait for the lock, a worker or `schedules run` fires the other schedules."""
     Consumer.objects.filter(pk=consumer.pk).update(max_queued_per_key=5)
     rows = [make("first", key="k"), make("good", key="free"), make("second", key="k")]
     publish(consumer.channel.name, "creates the row of the key", key="k")

@@ -26,7 +26,7 @@ PATHS: Final = (
 
 
 def main(commit: str) -> None:
-    """Write the archive: what workers and publishers of that commit need."""
+    """Write an archive of the files of a commit that its workers and publishers need."""
     command = ["git", "archive", "--format=tar", commit, *PATHS]
     tar = subprocess.run(command, cwd=BASE_DIR, check=True, stdout=subprocess.PIPE).stdout
     packed = subprocess.run(["xz", "-9e"], input=tar, check=True, stdout=subprocess.PIPE).stdout

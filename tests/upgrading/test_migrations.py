@@ -38,7 +38,7 @@ def test_migrations_only_add() -> None:
 
 
 def refusals(migration: Migration, state: ProjectState) -> Iterator[str]:
-    """Describe the operations that would break or block a process of the older release."""
+    """Yield descriptions of operations that would break or block a process of the older release."""
     made = {
         operation.name_lower
         for operation in migration.operations

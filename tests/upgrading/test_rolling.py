@@ -53,7 +53,7 @@ def test_workers_and_publishers_of_both_releases_break_no_promise(
 
 @pytest.mark.django_db
 def test_every_statement_of_the_older_release_runs_on_the_newer_tables(older: Path) -> None:
-    """PostgreSQL prepares each statement, and looks up its tables, columns and types for that."""
+    """PostgreSQL can prepare each statement, for which it looks up tables, columns and types."""
     fragments = older / "pulljobs" / "engine" / "sql" / FRAGMENTS
     files = [
         file

@@ -35,7 +35,7 @@ def code() -> Iterator[dict[str, ModuleType]]:
 
 @pytest.fixture
 def receiver(code: dict[str, ModuleType], live_server: LiveServer) -> Iterator[Consumer]:
-    """Consumer that pushes to the view of the guide, which does not know its secret yet."""
+    """Yield a consumer that pushes to the guide's view, which does not know its secret yet."""
     delivery = code["shop.models"].Delivery
     Channel.objects.create(name="orders")
     secret = code["shop.subscribing"].subscribe(f"{live_server.url}/hooks/orders")

@@ -313,7 +313,7 @@ def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
 
 
 def test_endless_body_is_read_to_a_limit(endpoint: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status decides the outcome, and the connection is not used again."""
+    """The status decides, the rest of the body is not read, and the connection is not reused."""
     monkeypatch.setattr(delivery, "BODY_SECONDS", 60)
     sent = [0]
 
@@ -375,7 +375,7 @@ def test_connection_that_closes_without_a_word_retries(endpoint: Opened) -> None
 
 
 def test_a_connection_that_is_reset_is_not_called_missing(endpoint: Opened) -> None:
-    """The endpoint may have done the work before it broke off."""
+    """The error is "no answer", not "no connection": the endpoint may have done the work."""
 
     async def reset(received: Received, writer: Writer) -> None:
         connection = writer.get_extra_info("socket")
@@ -411,7 +411,7 @@ def test_who_does_not_accept_ends_the_delivery() -> None:
 
 
 def test_a_port_that_does_not_speak_TLS_is_named() -> None:
-    """A server of plain HTTP waits for the end of the client's greeting, and so does the client."""
+    """The error names TLS if a server, such as one of plain HTTP, does not answer the greeting."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
         retry = refusal(consumer_at(url), PUSH_CONNECT_TIMEOUT=SECOND / 2)
@@ -469,7 +469,7 @@ def hosts_of(answers: dict[str, list[str]], asked: list[str]) -> Any:
 def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
     endpoint: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With DNS rebinding a second answer would lead to an address that the guard refuses."""
+    """A delivery connects to the address that the guard has checked, without another look-up."""
     there = endpoint()
     asked: list[str] = []
     answers = {"shop.example": ["127.0.0.1", "127.0.0.2"]}
@@ -484,7 +484,7 @@ def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(
 def test_name_server_that_hangs_holds_up_only_its_own_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One look-up answers all connections that wait for it, even if some of them give up."""
+    """While a look-up hangs, other names connect. Its answer serves all that still wait for it."""
     may_answer, asked = threading.Event(), list[str]()
     lookups = hosts_of({"slow.example": ["127.0.0.1"], "shop.example": ["127.0.0.1"]}, asked)
 
@@ -524,7 +524,7 @@ def test_name_server_that_hangs_holds_up_only_its_own_names(
     "host", ["127.0.0.2", "[::1]", "localhost", "0x7f000002", "127.2", "[::ffff:7f00:2]"]
 )
 def test_private_addresses_are_refused_by_any_name(endpoint: Opened, host: str) -> None:
-    """An endpoint listens there, but of private addresses only 10.0.0.0/8 is allowed."""
+    """Loopback is refused in every notation if only the private network 10.0.0.0/8 is allowed."""
     there = endpoint(host="127.0.0.2")
     retry = refusal(
         consumer_at(f"http://{host}:{there.port}/"), PUSH_ALLOWED_NETWORKS=["10.0.0.0/8"]
