@@ -79,7 +79,7 @@ def test_an_error_hides_no_id_from_before_it(tmp_path: Path, capsys: Capture) ->
 
 @pytest.mark.parametrize("count", ["0", "-1", "some"])
 def test_a_count_is_from_1(count: str, capsys: Capture) -> None:
-    """With a `--count` below 1, the command `consume` would never end."""
+    """A `--count` below 1, with which the command `consume` would never end, is refused."""
     url = "http://broker/channel/orders/consumer/census"
     with pytest.raises(SystemExit) as ended:
         main(["consume", url, "--exec", "true", f"--count={count}"])
@@ -95,7 +95,7 @@ def test_a_header_has_a_name_and_a_text(text: str, capsys: Capture) -> None:
 
 
 def test_a_command_signs_for_a_gateway(capsys: Capture) -> None:
-    """The secret is in the environment."""
+    """The client signs its requests if the secret of a gateway is in the environment."""
     broker = FakeBroker()
     broker.failing = lambda asked: (
         None if "X-Broker-Signature" in asked.headers else httpx.Response(401)
@@ -105,7 +105,7 @@ def test_a_command_signs_for_a_gateway(capsys: Capture) -> None:
 
 
 def test_a_shell_gets_each_header_as_a_variable() -> None:
-    """A shell drops variables whose names have other characters than letters, digits and "_"."""
+    """Other characters than letters, digits and "_" in header names become "_" in variables."""
     message: Any = MagicMock(headers={"X-Größe": "ü", "Lang": "de"})
     named = {name: text for name, text in variables(message).items() if "HEADER" in name}
     assert named == {"PULLJOBS_HEADER_X_GR__E": "ü", "PULLJOBS_HEADER_LANG": "de"}

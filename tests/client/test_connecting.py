@@ -199,7 +199,7 @@ WRONG: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
 def test_a_wrong_argument_is_refused_before_any_request(
     make: Callable[..., Any], wrong: dict[str, Any], message: str
 ) -> None:
-    """None for a token, or a timedelta for seconds, would otherwise fail only in use."""
+    """A wrong argument, such as None for a token, is refused when the object is made."""
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         make(**wrong)
 
@@ -222,7 +222,7 @@ def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_requests_are_signed_for_a_gateway(is_async: bool) -> None:
-    """The server checks the body as it is sent, compressed or empty."""
+    """The gateway signature of each request matches its body as sent, compressed or empty."""
     broker, sent = FakeBroker(), []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -257,7 +257,7 @@ def test_requests_are_signed_for_a_gateway(is_async: bool) -> None:
     ],
 )
 def test_an_answer_of_another_server_is_described(foreign: httpx.Response, sentence: str) -> None:
-    """The status 301 alone, or the beginning of a page, does not show what is wrong."""
+    """The error names the redirect, page or status that another server answered, without HTML."""
     connection = Connection(transport=httpx.MockTransport(lambda _request: foreign))
     producer = Producer("http://b", "orders", "shop", **SHOP, timeout=0, connection=connection)
     with producer, pytest.raises(ClientError, match=re.escape(sentence)) as raised:

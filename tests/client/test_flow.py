@@ -460,7 +460,7 @@ def test_failures_raise_the_back_off_step_by_step() -> None:
 
 
 def test_success_closes_the_circuit_step_by_step() -> None:
-    """While the circuit is open nothing is pulled, then one message. If it succeeds, all are."""
+    """An open circuit pulls nothing, then one message, whose success permits full pulls again."""
     broker = filled(100)
     failed: list[float] = []
 
@@ -504,7 +504,7 @@ def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
 
 
 def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> None:
-    """Otherwise messages that always fail would be the probe (the one job pulled) for ever."""
+    """A probe that is known to fail is given back, so that another message is the probe."""
     broker = filled(LADDER.after)
     known = frozenset(job.id for job in broker.jobs)
 
@@ -535,7 +535,7 @@ def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> No
 
 
 def test_neutral_outcomes_open_nothing() -> None:
-    """A Retry without back-off does not count for the circuit, which would open for 60 s."""
+    """A Retry without back-off is no failure for the circuit, so it never opens it."""
     broker = filled(30)
 
     def handle(message: Message) -> None:
@@ -593,7 +593,7 @@ def test_what_a_pull_brings_into_a_block_goes_back_unharmed() -> None:
 
 
 def test_a_success_from_before_the_circuit_opened_does_not_close_it() -> None:
-    """The message is no probe, because its pull was sent before the circuit opened."""
+    """A success of a message whose pull was sent before the circuit opened does not close it."""
     room = Room(10, Circuit(1, 120, 1))
     share = room.share()
     with room.asking(share, 5):
@@ -664,7 +664,7 @@ def test_an_outcome_that_is_refused_holds_up_no_other() -> None:
 
 
 def test_a_message_whose_lease_is_over_is_not_begun() -> None:
-    """One handler blocks the event loop until the leases of the waiting messages have ended."""
+    """A message whose lease ended while another handler blocked the event loop is not begun."""
     broker = filled(3)
     broker.limits = {"LeaseSeconds": 3.0}
     begun: list[float] = []
@@ -684,7 +684,7 @@ def test_a_message_whose_lease_is_over_is_not_begun() -> None:
 
 
 def test_sample_rate_never_drops_from_a_shared_queue() -> None:
-    """A client may only drop a share of the messages if no other client shares the consumer."""
+    """A `sample_rate` drops messages, so it is refused if other clients share the consumer."""
     with pytest.raises(ConfigurationError, match="others of this consumer wait for"):
         consumer_of([filled(1)], nothing, sample_rate=0.5)
     broker, seen = filled(200), list[str]()
@@ -748,7 +748,7 @@ def test_what_is_held_of_a_consumer_turned_to_push_is_ended_after_a_reconnect() 
 
 
 def test_a_pull_that_comes_too_often_waits_for_retry_after() -> None:
-    """Status 429 is not treated as an outage: the client does not reconnect."""
+    """A pull refused with status 429 waits for `Retry-After`, and the client does not reconnect."""
     broker = filled(1)
     refused: list[float] = []
 
@@ -768,7 +768,7 @@ def test_a_pull_that_comes_too_often_waits_for_retry_after() -> None:
 
 
 def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None:
-    """All addresses of all lookups are used, and a lookup that fails does not matter."""
+    """The brokers of all lookups are used, and a lost broker returns only through a lookup."""
     brokers = [filled(2), filled(2), FakeBroker()]
     consumer, transport = consumer_of(
         brokers, nothing, base_urls=(), lookup_urls=["http://b0", "http://b2"], lookup_interval=0.3
@@ -843,7 +843,7 @@ def test_tokens_that_go_by_TLS_go_nowhere_without(caplog: pytest.LogCaptureFixtu
 def test_a_lookup_that_refuses_ends_the_run_only_where_all_do(
     refusal: httpx.Response, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A single lookup address may be another server's by now, so its refusal is only logged."""
+    """The refusal of one lookup address is only logged. The run ends if all of them refuse."""
     brokers = [FakeBroker(), filled(2)]
     brokers[0].addresses = ["http://b1"]
     brokers[1].failing = lambda request: refusal if request.path == "/lookup" else None

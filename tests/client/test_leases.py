@@ -118,7 +118,7 @@ class Withholding:
 
 @pytest.mark.parametrize("pull", [1, 2])
 def test_a_cancelled_fetch_gives_its_jobs_back_uncharged(pull: int) -> None:
-    """Jobs of the withheld answer are given back, and so are those of an earlier pull."""
+    """A cancelled fetch gives back the jobs of a withheld answer and those of an earlier pull."""
     broker = brief(4)
     broker.limits |= {"MaxBatch": 2}
     withholding = Withholding(broker, pull)
@@ -255,7 +255,7 @@ def test_a_run_that_an_outage_cuts_off_goes_back_uncharged(kind: str) -> None:
 
 
 def test_a_handler_that_holds_up_the_renewals_is_charged_even_in_an_outage() -> None:
-    """If the job were released it would run for ever, because it blocks renewals in each run."""
+    """The job of a handler that blocks renewals is not released, even if the broker was away."""
     broker = brief(1)
     ended = threading.Event()
 
@@ -322,7 +322,7 @@ def test_a_result_after_the_end_of_the_lease_is_still_offered(kind: str) -> None
 
 
 def test_a_plain_handler_that_stops_for_a_lost_lease_is_charged() -> None:
-    """If the job were released, a handler that is too slow for its lease would run for ever."""
+    """A plain handler that stops for its lost lease sends no outcome, so the broker charges it."""
     broker = brief(1)
 
     def handle(message: Message) -> None:
@@ -476,7 +476,7 @@ def times(effects: Path, effect: str) -> list[float]:
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_frozen_client_does_nothing_after_it_continues(kind: str, tmp_path: Path) -> None:
-    """Its handler has no further effect after the lease ended, and no waiting message begins."""
+    """After a frozen client's lease ended, its handler has no effect and no message begins."""
     broker, effects = brief(3, lease=3.0), tmp_path / "effects"
     effects.touch()
     with (

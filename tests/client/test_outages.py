@@ -186,7 +186,7 @@ def test_outcomes_that_were_accepted_before_an_error_are_not_sent_again(mocked: 
 
 
 def test_a_message_that_is_too_large_for_a_proxy_is_refused_alone(mocked: Mock) -> None:
-    """The other messages of the same request are published and have receipts."""
+    """A message that is too large for a proxy is refused, and others of its request are not."""
     side, broker = mocked
     too_large = httpx.Response(413, json={"detail": "too large"})
     broker.failing = lambda request: too_large if "a large one" in str(request.body) else None
@@ -236,7 +236,7 @@ def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock, body: dict[str, s
 def test_an_answer_without_what_was_asked_for_is_a_clear_error(
     mocked: Mock, content: bytes
 ) -> None:
-    """It has jobs without a message, too few or too many results, or too many brackets."""
+    """An answer that lacks what was asked for, or that can't be parsed, raises NotFound."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
@@ -329,7 +329,7 @@ def test_an_outcome_whose_answer_was_lost_is_sent_again(mocked: Mock, verb: str)
 
 
 def test_an_outcome_that_was_refused_can_be_sent_again(mocked: Mock) -> None:
-    """A message whose outcome was refused, for example by a proxy, is still held."""
+    """An outcome that was refused, for example by a proxy, can be sent again later."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()

@@ -68,7 +68,7 @@ def in_flight() -> int:
 
 
 def test_a_broker_is_found_by_lookup(live: Live) -> None:
-    """The example project returns its own address, and its answers are compressed."""
+    """The client finds a broker by its lookup, and reads its compressed answers."""
     publish_many("orders", [b"x"])
     asked = {"X-Broker-Channel-Token": SUBSCRIPTION.channel_token}
     answer = httpx.get(f"{live.base_url}/openapi.json", headers=asked, timeout=STARTING_SECONDS)
@@ -138,7 +138,7 @@ def test_SIGTERM_lets_a_command_finish(live: Live, tmp_path: Path) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(live: Live, tmp_path: Path) -> None:
-    """A second SIGTERM ends the client at once, with the command that handles a message."""
+    """A second SIGTERM ends the client and the command that handles a message, without waiting."""
     publish_many("orders", [b"x"] * 2)
     consumer = f"{live.base_url}/channel/orders/consumer/census"
     pid = tmp_path / "pid"

@@ -61,7 +61,7 @@ def test_text_json_and_bytes_arrive_with_their_content_type(
 
 
 def test_fetch_gives_what_is_there_without_waiting(side: Side) -> None:
-    """Messages come by priority, even if there are fewer than asked for."""
+    """A fetch returns the messages that are there at once, by priority, even if too few."""
     side.producer().publish_many([Draft(payload=str(n), priority=n) for n in (1, 3, 2)])
     start = time.monotonic()
     messages = side.consumer().fetch(10, timeout=2 * PATIENCE_SECONDS)
@@ -214,7 +214,7 @@ def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:
 
 
 def test_large_bodies_are_sent_compressed(side: Side) -> None:
-    """Each text is larger than the size from which a body is compressed."""
+    """Messages whose bodies are large enough to be compressed arrive unchanged."""
     connection = side.world.connection(is_async=side.is_async)
     assert isinstance(connection, Connection)
     side.producer().publish_many(["grün " * 20_000] * 3)

@@ -87,7 +87,7 @@ def test_a_reason_that_is_no_text_holds_up_no_other_outcome(handles: str) -> Non
 
 
 def test_an_exception_from_outside_ends_no_thread() -> None:
-    """Debuggers and time limits raise exceptions in a thread at any point of its code."""
+    """Messages are handled even after an exception is raised in a handler thread from outside."""
     broker = FakeBroker()
     threads: list[int] = []
 
@@ -177,7 +177,7 @@ def send(url: str, call: Call) -> None:
 
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_an_answer_that_trickles_is_given_up(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte comes before the read time-out, but the answer as a whole takes too long."""
+    """The client gives up an answer whose bytes come in time, but which takes too long in all."""
     monkeypatch.setattr(sending, "TRANSFER_SECONDS", 0.5)
     call = Call("GET", "info", b"", 0.5)
     with trickling() as url, pytest.raises(Unreachable):

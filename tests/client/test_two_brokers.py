@@ -119,7 +119,7 @@ def looking(name: str) -> Look:
 
 
 def sampled(looks: list[Look], busy: int) -> Held:
-    """Query held messages until the busy broker has no job left. Return the highest numbers."""
+    """Return the highest numbers of held messages seen until the busy broker has no job left."""
     most = Held(0, 0, 0)
     deadline = time.monotonic() + 12 * PATIENCE_SECONDS + JOBS / 5
     while _count(looks[busy]):

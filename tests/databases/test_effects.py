@@ -57,7 +57,7 @@ def test_an_error_undoes_the_writes_in_both_databases() -> None:
 def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
     spoil: Callable[[], object],
 ) -> None:
-    """The job is retried, because PostgreSQL rolls such a transaction back, even on a commit."""
+    """A job whose handler swallows a database error is retried, as its transaction can't commit."""
 
     def work(job: ClaimedJob) -> None:
         create()
@@ -72,7 +72,7 @@ def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
 
 
 def test_the_writes_of_the_handler_are_committed_before_the_end_of_its_job() -> None:
-    """A crash between the two commits repeats the writes. In the other order they would be lost."""
+    """A crash between the two commits repeats the writes of the handler, and does not lose them."""
     committed: list[str] = []
     with transactions.atomic():
         write()

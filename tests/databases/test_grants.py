@@ -227,7 +227,7 @@ def test_doctor_names_missing_rights_and_why_no_partition_is_made(role: str) -> 
 
 
 def test_doctor_goes_on_after_a_check_whose_table_the_role_may_not_read(role: str) -> None:
-    """After an upgrade the role has no rights on new tables."""
+    """`doctor` reports tables that its role may not read, as after an upgrade, and goes on."""
     published(ConsumerFactory.create())
     grant(role)
     quoted = role.replace('"', '""')

@@ -40,7 +40,7 @@ class NoMigrations:
 
 @pytest.fixture(autouse=True)
 def _two_databases(only_own_checks: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configure another alias, to which nothing connects."""
+    """Configure a second database alias, to which nothing connects."""
     monkeypatch.setitem(connections.settings, OTHER, {**connections.settings["default"]})
     # Runs over a second database leave this check out, for it would warn in every test.
     known = {*registry.registered_checks, routers.check_transactions}
@@ -96,7 +96,7 @@ def test_migrations_elsewhere_make_no_table() -> None:
 
 
 def test_advice_to_migrate_another_database_names_the_apps() -> None:
-    """Otherwise `migrate` would create the tables of the project there as well."""
+    """Advice to migrate another database names the apps, so that no others get tables there."""
     with override_settings(PULLJOBS={"DATABASE": OTHER}):
         text = schema.how_to_migrate(OTHER)
     assert "run manage.py migrate APP --database jobs for each of pulljobs" in text

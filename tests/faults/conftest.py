@@ -26,14 +26,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def state() -> Iterator[Path]:
-    """State directory of the embedded server that all runs of the session use."""
+    """Yield the state directory of the embedded server that all runs of the session use."""
     with project() as made:
         yield made.cluster.parent
 
 
 @pytest.fixture
 def faults(state: Path) -> Faults:
-    """Function that runs `python -m benchmarks faults` with these flags and returns its report."""
+    """Return a function that runs `python -m benchmarks faults` and returns its report."""
 
     def run(*flags: str) -> Report:
         command = [sys.executable, "-m", "benchmarks", "faults", "--json", "--state", str(state)]

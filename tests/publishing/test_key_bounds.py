@@ -326,9 +326,9 @@ class TestReplace:
 
     @committed
     def test_another_priority_is_met_by_who_claims_that_already(self) -> None:
-        """A job whose replacement has another priority is claimed.
+        """A job is claimed below the low-water mark of the priority that a replacement gave it.
 
-        Its old time is below the process's low-water mark of the new priority.
+        The job keeps its old time, which the process has already passed for that priority.
         """
         consumer = bounded(1, "replace", exclusive_keys=False)
         replaced = send(consumer, "a").job_ids

@@ -108,7 +108,7 @@ def test_a_connection_is_in_a_transaction_before_it_opens_where_commits_are_made
 
 
 def test_verbs_join_a_transaction_that_is_ended_by_hand(by_hand: None) -> None:
-    """Verbs work although Django reports no such commit. Loops are not woken, but find the rows."""
+    """Verbs join a transaction that the caller commits by hand, with autocommit off."""
     consumer = ConsumerFactory.create()
     with batches.batch("nightly") as batch:
         [member] = batch.publish(consumer.channel.name, b"x").job_ids
@@ -125,7 +125,7 @@ def test_verbs_join_a_transaction_that_is_ended_by_hand(by_hand: None) -> None:
 
 
 def test_a_transaction_that_is_ended_by_hand_keeps_its_settings(by_hand: None) -> None:
-    """Verbs change no time limit in it, because the caller's transaction may be idle for long."""
+    """Verbs change no time limit of a transaction that the caller ends by hand."""
     settings = "SELECT current_setting(name) FROM unnest(%s::text[]) AS name"
     names = ["lock_timeout", "idle_in_transaction_session_timeout"]
     before = query(settings, [names])

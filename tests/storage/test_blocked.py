@@ -56,7 +56,7 @@ def test_older_dead_jobs_do_not_hide_it(consumer: Consumer, dead: int) -> None:
 
 @pytest.mark.parametrize("dead", [0, 3 * CAP])
 def test_it_is_counted_up_to_the_cap(consumer: Consumer, dead: int) -> None:
-    """More blocked jobs than the cap are reported as at least so many."""
+    """With more blocked jobs than the cap, the cap is reported, as a minimum."""
     killed(consumer, dead)
     block(consumer, 3 * CAP)
     backlog_now = counted(consumer)

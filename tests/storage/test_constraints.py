@@ -117,7 +117,7 @@ def test_a_consumer_that_can_not_work(constraint: str, change: str) -> None:
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.INFLIGHT, State.DEAD])
 def test_a_consumer_with_jobs_keeps_its_row(state: State) -> None:
-    """Its jobs would be stranded, because no foreign key protects the row."""
+    """The ORM refuses to delete a consumer with jobs, although no foreign key protects its row."""
     consumer = JobFactory.create(state=state).consumer
     for delete in (consumer.delete, Consumer.objects.filter(pk=consumer.pk).delete):
         refused = pytest.raises(ProtectedError, match="registering.delete_consumer")

@@ -192,7 +192,7 @@ def _params(locked: Any) -> Mapping[str, Any]:
 
 
 def test_the_counts_of_a_restored_database_are_made_again(consumer: Consumer) -> None:
-    """After a restore, new transactions can have lower ids than those that were counted."""
+    """Counts are made again after a restore, when new transactions can have lower ids."""
     archive(consumer, 10)
     count()
     CountProgress.objects.update(snapshot="99999999:99999999:")
@@ -206,7 +206,7 @@ def test_the_counts_of_a_restored_database_are_made_again(consumer: Consumer) ->
 
 
 def test_a_redriven_job_adds_no_wait_however_long_ago_it_died(consumer: Consumer) -> None:
-    """Its wait would include the time until an operator redrove it."""
+    """A redriven job adds no wait to the counts, which would include its time as a dead job."""
     for is_counted_between in (True, False):
         job = JobFactory.create(consumer=consumer, state=State.DEAD)
         if is_counted_between:
@@ -241,7 +241,7 @@ def test_one_process_counts_in_an_interval(consumer: Consumer) -> None:
 def test_the_first_count_of_a_large_archive_is_left_to_the_command(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker would count for so long that it could not renew its leases."""
+    """The first count of a large archive, which takes long, is left to the maintenance command."""
     monkeypatch.setattr("pulljobs.storage.counting.LARGE", 5)
     archive(consumer, 6)
     operating.count_settlements()
@@ -251,7 +251,7 @@ def test_the_first_count_of_a_large_archive_is_left_to_the_command(
 
 
 def test_counts_of_an_empty_archive_are_complete_from_their_minute_on(consumer: Consumer) -> None:
-    """Otherwise the dashboard would mark the first column of a new project as incomplete."""
+    """Counts that start with an empty archive are complete from the start of that minute on."""
     counting.count_settlements(USING)
     progress = CountProgress.objects.get()
     assert progress.counted_from == progress.counted_at.replace(second=0, microsecond=0)
@@ -266,7 +266,7 @@ def test_a_pass_of_the_reaper_counts(consumer: Consumer) -> None:
 
 
 def test_nothing_is_counted_in_the_transaction_of_a_caller(consumer: Consumer) -> None:
-    """The transaction may have settled jobs, which would be counted again after its commit."""
+    """A count does nothing in the caller's transaction, whose settlements it would count twice."""
     with transaction.atomic():
         archive(consumer, 5)
         assert count() == 0

@@ -72,7 +72,7 @@ def test_jitter_stays_inside_the_cap(strategy: str) -> None:
     "after", [timedelta(milliseconds=1), timedelta(days=400, seconds=0.25), LONGEST_DELAY]
 )
 def test_the_delay_that_a_handler_names(after: timedelta) -> None:
-    """A delay of days has 24 hours each, even if the clocks of the session's zone change."""
+    """Each day of a delay that a handler names has 24 hours, even if the clocks are changed."""
     consumer = ConsumerFactory.create()
     held = claimed(consumer, len(published(consumer, 2)))
     [(before,)] = query("SELECT clock_timestamp()")

@@ -120,7 +120,7 @@ def test_a_lease_goes_with_its_last_job_however_it_is_split() -> None:
 
 @pytest.mark.parametrize("settle", [outcomes.deliver, delivered_with_a_result, retried])
 def test_a_lease_goes_with_its_last_job_however_the_others_ended(settle: Any) -> None:
-    """The jobs of a lease may end one by one, each in another way, and by a kill."""
+    """A lease ends with the last of its jobs, although each of them ended in another way."""
     delivered, rejected, released, killed, last = held_jobs(5)
     jobs.finish(USING, [outcomes.deliver(delivered)])
     jobs.finish(USING, [outcomes.reject(rejected, "broken"), outcomes.release(released)])
@@ -132,7 +132,7 @@ def test_a_lease_goes_with_its_last_job_however_the_others_ended(settle: Any) ->
 
 @pytest.mark.parametrize("settle", [outcomes.deliver, delivered_with_a_result])
 def test_a_lease_lives_as_long_as_any_of_its_jobs(settle: Any) -> None:
-    """The last job of a claim, which is looked at first, may be the first that ends."""
+    """A lease ends with the last of its jobs, even if the job that was claimed last ends first."""
     first, second, third, last = held_jobs(4)
     jobs.finish(USING, [settle(last)])
     jobs.finish(USING, [settle(first)])

@@ -52,7 +52,7 @@ def test_first_of_a_request(
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
 def test_a_connection_lost_after_the_commit_does_not_make_an_outcome_look_unwritten() -> None:
-    """A caller that wrote it again would find its lease lost."""
+    """An outcome is reported as written even if the connection dies after its commit."""
     consumer = ConsumerFactory.create()
     published(consumer)
     taken = claimed(consumer)

@@ -359,7 +359,7 @@ class TestRequests:
 
     @committed
     def test_a_repeat_waits_for_the_first_and_skips_none(self) -> None:
-        """A repeat gets the jobs of the first claim, and the next claim gets the others."""
+        """A repeated claim gets the jobs of the first, and the next claim gets the others."""
         consumer = ConsumerFactory.create()
         published(consumer, 4)
         puller = Puller(USING, consumer)
@@ -404,7 +404,7 @@ def claim_params(consumer: Consumer, request_id: str) -> dict[str, object]:
 def test_limits_that_contradict_each_other_are_not_saved(
     limits: dict[str, Any], field: str
 ) -> None:
-    """Otherwise the consumer would get no job, or be without the limit that its row shows."""
+    """A consumer whose limits contradict each other is not saved, and the error names the field."""
     consumer = ConsumerFactory.create()
     for name, value in limits.items():
         setattr(consumer, name, value)

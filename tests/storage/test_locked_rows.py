@@ -125,9 +125,9 @@ def test_other_outcomes_are_written_while_a_row_is_locked(
 def test_deliveries_of_several_claims_lock_the_jobs_of_the_first_claim_first(
     consumer: Consumer,
 ) -> None:
-    """Outcomes may come in any order. Another transaction that locks the jobs by id waits for none.
+    """Deliveries lock the jobs of the first claim first, in whatever order the outcomes come.
 
-    Otherwise the two could wait for each other, until the server ends one of them.
+    Otherwise a batch and a transaction that locks jobs by id could wait for each other.
     """
     first, second = held_jobs(consumer, 45, 45)
     batch = list(map(outcomes.deliver, [*second, *first]))

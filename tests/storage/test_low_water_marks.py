@@ -135,7 +135,7 @@ def test_a_job_that_commits_late_is_found_below_the_mark(
 def test_all_that_commits_long_after_is_found_behind_many_jobs_of_few_keys(
     other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A late job is found behind a hundred others of one key, which are blocked step by step."""
+    """A job that commits late is found behind a hundred late jobs of another key."""
     monkeypatch.setattr(keyed, "LEAST_SEEN", 100)
     puller = Puller(USING, ConsumerFactory.create(exclusive_keys=True))
     work_on(puller)

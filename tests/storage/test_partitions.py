@@ -114,7 +114,7 @@ def test_a_day_takes_what_the_default_held() -> None:
 
 
 def test_days_that_were_over_before_they_were_made_take_what_the_default_held() -> None:
-    """Rows that were stored before their day had a partition move into it from the default one."""
+    """The new partition of a past day takes the rows of that day out of the default partition."""
     days = [today() - timedelta(days=days) for days in (40, 3, 1)]
     late = [Partition("pulljobs_message", day) for day in days]
     for day in days:
@@ -176,7 +176,7 @@ def test_somebody_holding_the_lock_shortly_is_waited_for(
 def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Publishers go on between the short attempts to make a partition, which are then given up."""
+    """Attempts to make a partition are given up while its lock is taken, and delay no publisher."""
     monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=200))
     channel = ChannelFactory.create()
@@ -263,7 +263,7 @@ def test_several_who_make_the_same_days_at_once() -> None:
 
 
 def old_day(days: int = 40) -> Partition:
-    """Make the partition of a day so many days ago, with one message that no job needs."""
+    """Make the partition of the day `days` days ago, with one message that no job needs."""
     day = today() - timedelta(days=days)
     publish_on(day)
     partition = Partition("pulljobs_message", day)

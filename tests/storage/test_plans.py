@@ -182,7 +182,7 @@ def test_points_are_written_by_the_primary_key(planner: Session) -> None:
 
 
 def test_keys_are_found_by_their_own_index(planner: Session) -> None:
-    """Jobs of other keys, blocked or not, are never read."""
+    """Statements that look for jobs of a key use the index of keys, so they read no other jobs."""
     for name in ("take", "claim_keyed", "free_keys"):
         used = indexes_of_jobs(planner, name)
         assert used == {"pulljobs_job_pkey", "pulljobs_job_key"}, name

@@ -33,7 +33,7 @@ def test_the_newest_report_is_written_once_and_shown_by_get() -> None:
 
 @pytest.mark.parametrize("done", [-1, float("nan"), None, "half", 10**400, [1]])
 def test_a_progress_that_is_no_number_from_0_on_is_refused(done: Any) -> None:
-    """A report that can't be written would stop the reports of all other jobs of the process."""
+    """A progress that is no number from 0 on is refused, as it would stop reports of other jobs."""
     with pytest.raises(ValueError, match="done must be"):
         progress.report(Held(1, uuid4()), done, None, "")
 

@@ -173,7 +173,7 @@ class TestChanges:
         assert len(Puller(USING, consumer).claim(20).jobs) == 2
 
     def test_a_higher_rate_counts_from_the_first_claim_that_meets_it(self) -> None:
-        """Until then the lower rate counts: a bucket does not know when the rate was changed."""
+        """Tokens come at the old rate until the first claim after the rate was raised."""
         consumer = limited("1/h", 1)
         published(consumer, 10)
         puller = Puller(USING, consumer)

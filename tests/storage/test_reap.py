@@ -77,7 +77,7 @@ def test_a_reap_takes_at_most_the_given_number_of_leases() -> None:
 
 
 def test_only_jobs_still_held_expire() -> None:
-    """A lease row lists settled jobs too, and those that have another holder by now."""
+    """A lease that ends expires only the jobs still held under it, not all that its row lists."""
     consumer = ConsumerFactory.create()
     published(consumer, 4)
     delivered, dead, given_back, held = claimed(consumer, 4)
@@ -187,7 +187,7 @@ def test_jobs_of_a_worker_that_ran_at_its_last_renewal_are_charged_suspects() ->
 def test_jobs_that_never_ran_are_never_charged_but_run_alone_after_the_second_loss(
     max_deliveries: int,
 ) -> None:
-    """A machine that dies early in a lease has not reported which jobs ran."""
+    """Jobs that are not known to have run are never charged, but suspects after a second loss."""
     consumer = ConsumerFactory.create(max_deliveries=max_deliveries)
     published(consumer)
     for _loss in range(max_deliveries + 2):
@@ -200,7 +200,7 @@ def test_jobs_that_never_ran_are_never_charged_but_run_alone_after_the_second_lo
 
 
 def test_the_first_loss_of_a_job_that_is_not_known_to_have_run_makes_it_no_suspect() -> None:
-    """Thousands of jobs of a lost machine drain at their normal speed."""
+    """A job that is lost once and not known to have run is no suspect, so it need not run alone."""
     consumer = ConsumerFactory.create()
     published(consumer)
     claimed(consumer, node_id=uuid4())
@@ -210,7 +210,7 @@ def test_the_first_loss_of_a_job_that_is_not_known_to_have_run_makes_it_no_suspe
 
 
 def test_jobs_of_a_push_are_charged_and_no_suspects() -> None:
-    """A delivery runs no code of the project, so it can't have ended the process."""
+    """Lost push deliveries are charged, but are no suspects: they run no code of the project."""
     consumer = ConsumerFactory.create(type="push", callback_url="https://example.org/")
     published(consumer)
     held = claimed(consumer, node_id=uuid4(), via=Lease.Via.PUSH)

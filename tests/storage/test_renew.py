@@ -124,7 +124,7 @@ def test_jobs_of_several_claims_are_renewed_in_one_call() -> None:
 
 
 def test_settling_jobs_that_were_split_off_leaves_the_lease_of_the_others() -> None:
-    """A renewal of some jobs gives them a lease of their own, whose end leaves the first lease."""
+    """Settling jobs that a renewal gave a lease of their own leaves the lease of the others."""
     held = held_jobs(2)
     leases.renew(USING, held[:1])
     jobs.finish(USING, [outcomes.deliver(held[0])])

@@ -30,7 +30,7 @@ def held_jobs(count: int) -> list[Held]:
 
 
 def recorded(model: type[Model], held: Sequence[Held]) -> list[tuple[float | None, float | None]]:
-    """Return the seconds since each run began and those that it took, in the order of `held`."""
+    """Return for each job the seconds since its run began, and those that the run took."""
     rows = model._default_manager.using(USING).filter(job_id__in=[job.job_id for job in held])
     at = nodes.clock(USING)
     runs = {

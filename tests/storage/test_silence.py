@@ -148,7 +148,7 @@ def _short_claims(_short_silence: None) -> None:
 def test_claims_that_mind_keys_or_bounds_may_not_fall_silent(
     bounds: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    """Such a claim limits the silence of its own transaction, because others wait for its locks."""
+    """Claims that lock keys or bounds limit how long their own transaction may be silent."""
     consumer = ConsumerFactory.create(**bounds)
     published(consumer, key="a")
     assert Puller(USING, consumer).claim(1, **options).jobs

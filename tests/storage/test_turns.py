@@ -210,7 +210,7 @@ class TestFairShares:
     def test_a_claim_up_to_a_size_keeps_no_claim_from_a_new_key(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Keys get their turns before and after the transaction that claims up to a size."""
+        """While one claim with `max_bytes` is under way, another claims the job of a new key."""
         consumer, reached, may_go_on = fair(), threading.Event(), threading.Event()
         queue(consumer, 1, "b")
 
@@ -286,7 +286,7 @@ def above_its_marks(consumer: Consumer) -> Puller:
 
 
 def rise_above(reader: Puller, consumer: Consumer) -> None:
-    """Claim nothing until the marks are above all waiting jobs.
+    """Make claims for 0 jobs until the low-water marks are above all waiting jobs.
 
     Transactions of other processes keep the marks below the jobs until they end, and a mark that
     did not wait for one of them goes back when it ends.

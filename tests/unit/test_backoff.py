@@ -65,7 +65,7 @@ def test_a_delay_is_never_negative_nor_above_its_cap(text: str, retry: int) -> N
     "text", ["linear:1+2", "linear:5", "exponential:1", "exponential:1x1", "9,9"]
 )
 def test_delays_never_fall_and_their_steps_stay_small(text: str) -> None:
-    """No delay is shorter than that before it, and no late step exceeds all early steps."""
+    """Delays never fall, and no late step between two of them exceeds the largest early step."""
     delays = [expand(text).before(retry) for retry in range(1, 500)]
     steps = [later - earlier for earlier, later in pairwise(delays)]
     assert min(steps) >= 0

@@ -10,7 +10,7 @@ JOBS = count()
 
 
 def claimed(circuit: Circuit, job: int | None = None, now: float = 0) -> tuple[int, int]:
-    """Admit a job, by default a new one. Return the number of the circuit's state, and its own."""
+    """Admit a job, by default a new one. Return the circuit's ticket for it, and its id."""
     job = next(JOBS) if job is None else job
     assert circuit.admit(circuit.ticket, job, now) == 0
     return circuit.ticket, job

@@ -124,7 +124,7 @@ def test_a_stop_releases_handlers_that_take_long_to_end_as_well(stage: Stage, wh
 
 
 def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
-    """Any of the running handlers may have caused the crash, as with threads."""
+    """A crash charges the jobs of async handlers that ran, and no job that only waited."""
     awaiting(retry_strategy="constant:60")
     worker = stage.worker("--async-concurrency", "1")
     make_quick(stage)
@@ -142,7 +142,7 @@ def test_crash_is_charged_to_async_handlers_that_ran(stage: Stage) -> None:
 def test_a_job_that_blocks_the_loop_ends_dead_and_its_neighbours_are_delivered(
     stage: Stage,
 ) -> None:
-    """The other jobs are released when the block is noticed. The suspect then runs alone."""
+    """A job that blocks the event loop ends DEAD. Its neighbours are released and run later."""
     awaiting(max_deliveries=2, retry_strategy="constant:0")
     [neighbour] = publish(0, until=str(stage.gate))
     worker = stage.worker("--liveness-timeout", "2", "--graceful-timeout", "0.5")
@@ -159,7 +159,7 @@ def test_a_job_that_blocks_the_loop_ends_dead_and_its_neighbours_are_delivered(
 
 
 def test_a_pause_of_all_processes_charges_no_job(stage: Stage) -> None:
-    """All loops were silent for longer than the liveness timeout."""
+    """A pause of all processes for longer than the liveness timeout charges no job."""
     awaiting()
     publish(0, 10, until=str(stage.gate))
     worker = stage.worker("--liveness-timeout", "2").ready()
@@ -177,7 +177,7 @@ def test_a_pause_of_all_processes_charges_no_job(stage: Stage) -> None:
 
 
 def test_failures_are_retried_and_end_dead_with_their_error(stage: Stage) -> None:
-    """The payload has no seconds, so each run raises KeyError."""
+    """A job whose handler always raises is retried, and ends dead with the error of the handler."""
     awaiting(retry_strategy="constant:0.1", max_retries=2)
     [receipt] = publish_many("awaited", [{"minutes": 1}])
     stage.worker()
@@ -189,7 +189,7 @@ def test_failures_are_retried_and_end_dead_with_their_error(stage: Stage) -> Non
 
 
 def test_lease_is_renewed_while_an_async_handler_waits(stage: Stage) -> None:
-    """The handler waits for longer than its lease. Reaping is off, in case the machine is slow."""
+    """The lease is renewed until the handler ends. Reaping is off, in case the machine is slow."""
     awaiting(lease_duration=timedelta(seconds=2))
     [job] = publish(0, until=str(stage.gate))
     worker = stage.worker("--reap-interval", "600")

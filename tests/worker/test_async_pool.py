@@ -143,7 +143,7 @@ def test_context_variables_of_a_handler_are_its_own(bench: AsyncBench) -> None:
 def test_synchronous_calls_share_a_thread_within_a_handler_only(
     bench: AsyncBench,
 ) -> None:
-    """A handler shares its database connections with no other, like a request under ASGI."""
+    """Synchronous calls of one handler share a thread. Handlers that run together share none."""
     meeting = threading.Barrier(3, timeout=PATIENCE_SECONDS)
     threads: list[tuple[int, int]] = []
 
@@ -159,7 +159,7 @@ def test_synchronous_calls_share_a_thread_within_a_handler_only(
 
 
 def test_handlers_one_after_the_other_share_a_thread(bench: AsyncBench) -> None:
-    """Few jobs need few database connections, whatever the concurrency."""
+    """Handlers that run one after the other share a thread, and so its database connections."""
     threads: set[int] = set()
 
     async def call(job: ClaimedJob) -> None:
@@ -175,7 +175,7 @@ def test_handlers_one_after_the_other_share_a_thread(bench: AsyncBench) -> None:
 def test_the_next_handler_does_not_get_a_blocked_thread(
     bench: AsyncBench, limit: float | None
 ) -> None:
-    """The synchronous call of a cancelled or timed-out handler goes on, and keeps its thread."""
+    """A thread that a cancelled or timed-out handler still blocks is given to no other handler."""
     blocked, may_end = threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -253,7 +253,7 @@ def test_the_next_handler_does_not_get_a_broken_connection(bench: AsyncBench) ->
 def test_the_connection_of_an_idle_context_is_closed_at_its_age(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Connections end as after a request, so a burst leaves none open."""
+    """Connections of idle contexts are closed at their maximum age, so a burst leaves none open."""
     monkeypatch.setattr(async_pool, "IDLE_CHECK", 0.05)
     monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
     bench, pids = AsyncBench(), list[int]()
@@ -527,7 +527,7 @@ def test_transactional_and_async_is_refused_by_name() -> None:
 def test_a_job_whose_lease_is_over_by_the_clock_is_cancelled_and_released(
     bench: AsyncBench,
 ) -> None:
-    """The worker is cut off from the database: the next holder may be running the job by now."""
+    """A job whose lease is over by the worker's clock is cancelled, with a release as outcome."""
     gate = Gate()
     [job] = bench.take(gate)
     wait_until(lambda: gate.running == 1)
@@ -560,7 +560,7 @@ def test_a_job_that_ends_although_its_lease_is_over_offers_its_outcome(bench: As
 def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
     bench: AsyncBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check of a connection to a silent server takes longer than the lease lasts."""
+    """A job whose lease ends during the check of a silent connection is released without a run."""
     monkeypatch.setattr(thread_connections, "ANSWER_SECONDS", 0.6)
     monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.6)
     stack, ran = ExitStack(), list[int]()
@@ -598,7 +598,7 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
 def test_a_transaction_that_a_job_leaves_open_harms_no_later_job_of_the_context(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its rollback does not wait for the next job, and the log names the job."""
+    """A transaction that a job leaves open is rolled back at once, and the log names the job."""
     bench = AsyncBench(1)
 
     def leave() -> None:

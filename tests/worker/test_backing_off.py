@@ -82,7 +82,7 @@ def test_recovery_does_not_depend_on_jobs_that_are_known_to_fail(stage: Stage) -
 
 
 def test_a_job_that_is_held_back_is_charged_nothing(stage: Stage) -> None:
-    """The worker claims such a job and releases it, without a retry or a delivery."""
+    """A job that the circuit holds back is claimed and released, without a retry or a delivery."""
     stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
     stage.publish(3, fail="poison")
     worker = stage.worker(*FLAGS)
@@ -117,7 +117,7 @@ def test_a_job_without_retries_left_is_given_up_once(stage: Stage) -> None:
 
 
 def test_a_job_over_its_limits_is_given_up_without_a_run(stage: Stage) -> None:
-    """The limits were lowered while it waited."""
+    """A job above a limit that was lowered while it waited is given up without a run."""
     consumer = stage.consumer()
     tired, fresh = stage.publish(2)
     Job.objects.filter(id=tired).update(retry_count=3, deliveries=3)

@@ -65,7 +65,7 @@ def test_a_suspect_whose_handler_ends_is_no_suspect_any_more(stage: Stage) -> No
 
 
 def test_after_the_loss_of_a_host_only_jobs_known_to_run_are_charged(stage: Stage) -> None:
-    """Both processes die together, so only the leases know which jobs were running."""
+    """Jobs are charged after the loss of a host only if their leases name them as running."""
     stage.consumer(lease_duration=3 * SECOND, retry_strategy="constant:60")
     worker = stage.warm_worker("--concurrency", "2", "--reap-interval", "600")
     stage.until_gate(10)

@@ -106,7 +106,7 @@ def test_a_job_that_holds_the_interpreter_past_its_lease_is_charged_and_a_suspec
 
 
 def test_the_start_of_a_suspect_is_recorded_before_it_runs(stage: Stage) -> None:
-    """Otherwise a suspect that crashes its machine would run again for ever, never charged."""
+    """The start of a suspect is recorded first, so that a crash of the machine charges it."""
     stage.consumer(retry_strategy="constant:60")
     [suspect] = stage.until_gate()
     query("UPDATE pulljobs_job SET suspect = true")

@@ -31,7 +31,7 @@ def awaited(stage: Stage, **fields: object) -> int:
 
 @pytest.mark.own_session
 def test_a_kill_reaches_a_thread_within_a_second(stage: Stage) -> None:
-    """A kill does not wait for the next renewal of the lease."""
+    """A kill reaches a running thread within a second, and not only at the renewal of its lease."""
     stage.consumer(lease_duration=LONG)
     [job] = stage.until_gate(heed=True)
     worker = stage.worker("--concurrency", "1")

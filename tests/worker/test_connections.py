@@ -26,7 +26,7 @@ def test_the_next_job_does_not_get_a_connection_that_a_job_has_opened_and_broken
 
 
 def test_loops_do_not_use_the_connection_pool_of_django_and_handlers_do() -> None:
-    """The next user of the connection would otherwise have the plan settings of a loop."""
+    """Loops open connections of their own, and handlers use the connection pool of Django."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(connection.settings_dict["OPTIONS"], "pool", {"max_size": 1})
         assert Thread(_loop_has_its_own).result()

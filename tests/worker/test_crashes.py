@@ -57,7 +57,7 @@ def test_job_that_kills_its_worker_ends_dead_and_the_others_delivered(stage: Sta
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
 def test_a_child_that_can_not_be_started_is_tried_again_until_it_can(stage: Stage) -> None:
-    """For a while the supervisor may open no more files, so it has no pipe for a child."""
+    """The supervisor tries to start a child again until it can open enough files for it."""
     stage.consumer()
     worker = stage.worker().ready()
     first, pid, kind = worker.child, worker.process.pid, resource.RLIMIT_NOFILE
@@ -114,7 +114,7 @@ def test_a_child_that_looks_unhealthy_for_a_moment_stays(monkeypatch: pytest.Mon
 
 
 def test_a_handler_that_ends_its_process_is_charged_whatever_the_exit_code(stage: Stage) -> None:
-    """The codes include those with which a child ends deliberately."""
+    """A job whose handler ends the process is charged, even with an exit code that children use."""
     stage.consumer(max_retries=0)
     [innocent] = stage.publish()
     codes = (0, shared_state.RETIRED, shared_state.MISCONFIGURED)

@@ -69,7 +69,7 @@ def make_read_only(is_read_only: bool) -> None:
 
 @pytest.mark.own_session
 def test_a_read_only_period_costs_nothing(stage: Stage) -> None:
-    """Outcomes wait while the database is read-only, as before a switch to another server."""
+    """Outcomes wait while the database is read-only, and each job still runs only once."""
     stage.consumer()
     every = stage.publish(COUNT // 2, seconds=0.02)
     worker = stage.worker("--concurrency", "4", "--burst")

@@ -130,7 +130,7 @@ def test_transactional_outcome_is_the_same(
 def test_a_cancelled_run_reports_no_second_failure(
     policy: AckPolicy, error: Exception | None, is_async: bool
 ) -> None:
-    """The cancellation was reported already, and a handler may raise when it notices it."""
+    """A cancelled run reports no failure when its handler returns or raises afterwards."""
 
     def heed(job: ClaimedJob) -> None:
         [run] = runs.current()
@@ -272,7 +272,7 @@ def test_a_syntax_error_begins_with_its_message() -> None:
 
 
 def test_the_first_line_of_an_exception_group_names_its_first_exception() -> None:
-    """Lists show only that line. Without the exception, that of all task groups would be equal."""
+    """The first line of an exception group's error, which lists show, names its first exception."""
     inner = ExceptionGroup("in\ntwo lines", [ValueError("no number")])
     first, *lines = (outcome(raising(ExceptionGroup("tasks", [inner]))).error or "").splitlines()
     assert first == (
@@ -317,7 +317,7 @@ def test_failures_of_senders_and_children_hold_back_no_consumer(error: Exception
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("policy", [AckPolicy.NACK_ON_ERROR, AckPolicy.ACK_FIRST])
 def test_a_keyboard_interrupt_in_a_thread_is_an_error_of_the_handler(policy: AckPolicy) -> None:
-    """Python raises Ctrl-C in the main thread only."""
+    """A KeyboardInterrupt in a thread is an error, as Ctrl-C is raised in the main thread only."""
     [job] = claim_of(raising(KeyboardInterrupt), ack_policy=policy)
     settlement = Thread(lambda: perform(job)).result()
     assert job.verdict is Result.FAILURE

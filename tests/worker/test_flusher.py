@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_refused_outcome_does_not_hold_up_the_others() -> None:
-    """Its job is retried with the reason. The rest of the batch is written in the same pass."""
+    """A refused outcome becomes a retry of its job, and the rest of the batch is written first."""
     batch = claim_of(print, 20)
     bench = FlusherBench(batch)
     bad = batch[7]
@@ -82,7 +82,7 @@ def test_while_a_row_is_locked_no_outcome_waits_for_another_locked_row() -> None
 def test_an_outcome_whose_row_is_free_again_waits_for_no_other_locked_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is written within a second, even if every pass meets another row that is locked."""
+    """A row that is free again is written soon, even if each pass meets another locked row."""
     monkeypatch.setattr(flusher, "LOCKED_EVERY", 0.2)
     [first, *others] = batch = claim_of(print, 200)
     bench = FlusherBench(batch)

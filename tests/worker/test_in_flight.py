@@ -41,14 +41,14 @@ def test_a_job_that_is_larger_than_the_limit_is_claimed_when_no_other_is_in_flig
 def test_a_consumer_whose_sizes_are_not_known_waits_while_the_limit_is_reached(
     payload: int,
 ) -> None:
-    """A single job may be larger than the limit, and nothing was claimed of other consumers yet."""
+    """While the limit of bytes is reached, a consumer with unknown payload sizes gets no jobs."""
     in_flight = InFlightJobs(100, limit_bytes=1000)
     in_flight.add([unclaimed(payload=bytes(payload))])
     assert in_flight.room(0.0) == 0
 
 
 def test_a_job_that_was_claimed_again_stays_when_its_lost_run_is_dropped() -> None:
-    """The handler of a lost job may end after the same process has claimed the job again."""
+    """The end of a lost run does not drop the newer claim of the same job by the process."""
     first, second = unclaimed(1), unclaimed(1)
     first.held = Held(1, UUID(int=2))
     in_flight = InFlightJobs(9, ROOMY)

@@ -137,7 +137,7 @@ def _fails_again(loop: Ticks) -> float:
 
 
 def test_failures_are_reported_once_a_second_at_most(reports: list[LoopFailed]) -> None:
-    """A busy machine may need several seconds, with one report each."""
+    """A failing loop emits at most one report each second, however often its passes fail."""
     loop = Ticks(pause=0, failures=3)
     runner = running(loop)
     wait_until(lambda: loop.failures == 0)
@@ -173,7 +173,7 @@ def lack_a_table() -> None:
 
 
 def test_a_loop_that_is_about_to_start_is_not_reported_dead() -> None:
-    """A loop that has started may report on all loops before the others have started."""
+    """A loop whose thread has not started yet is reported as alive and healthy."""
     runner = Runner("test", Ticks())
     assert runner.report()["alive"]
     assert not runner.is_unhealthy(0)

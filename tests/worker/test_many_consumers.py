@@ -44,7 +44,7 @@ def test_an_idle_worker_does_not_poll_every_consumer_each_time(stage: Stage) -> 
 
 @pytest.mark.own_session
 def test_a_publish_wakes_the_worker_and_does_not_wait_for_other_consumers(stage: Stage) -> None:
-    """The worker polls every ten minutes, and another consumer has 6000 jobs that wait."""
+    """A publish wakes an idle worker, and its job need not wait for 6000 of another consumer."""
     stage.environment |= {"WORKER_APPS": "tests.worker.many"}
     worker = stage.worker("--max-fetch-interval", "600")
     wait_until(lambda: PullWaiter.objects.count() == MANY)

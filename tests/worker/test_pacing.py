@@ -14,7 +14,7 @@ pytestmark = pytest.mark.processes
 
 
 def test_pause_under_load_stops_claims_and_its_end_resumes_them(stage: Stage) -> None:
-    """Running jobs end and are settled."""
+    """A pause stops claims while running jobs end and are settled. After it, claims go on."""
     consumer = stage.consumer()
     stage.publish(4000, seconds=0.02)
     worker = stage.worker("--concurrency", "4", "--max-held", "20")

@@ -114,7 +114,7 @@ def bench() -> FetcherBench:
 
 
 def test_a_pass_ends_although_there_is_always_more_to_claim(bench: FetcherBench) -> None:
-    """Between passes the fetcher sees new consumers and renews its registration as a waiter."""
+    """A pass ends although there is always more to claim, so that new consumers are served."""
     for _consumer in range(2):
         bench.add(2000)
     begun = time.monotonic()
@@ -177,7 +177,7 @@ def test_a_lease_outlasts_the_longest_wait_by_the_time_limit(bench: FetcherBench
 def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
     bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No job of such a claim is the probe, so none closes the circuit or opens it further."""
+    """Jobs of a claim that began before the circuit opened do not change it."""
     _consumer, pool = bench.add(3, WidePool)
     consumer_circuit, claim = bench.circuits.get(bench.subscriptions[0].handler), Puller.claim
 
@@ -197,7 +197,7 @@ def test_results_of_a_claim_that_began_before_the_circuit_opened_change_nothing(
 
 
 def test_claims_stop_at_the_limit_of_payload_bytes_and_go_on_below_it() -> None:
-    """Ten payloads of seven bytes come with the first claim, whose sizes are not known before."""
+    """Claims stop while the payloads in memory reach the limit, and go on when some jobs end."""
     bench = FetcherBench(MAX_HELD_BYTES=100)
     _consumer, pool = bench.add(40, WidePool)
     while bench.fetcher.tick() == 0:
@@ -226,7 +226,7 @@ def test_a_pass_leaves_out_consumers_that_are_due_later(bench: FetcherBench) -> 
 def test_one_statement_finds_the_consumers_with_jobs_if_many_are_due(
     bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim for each of thousands would take the first minute of a worker."""
+    """If many consumers are due, one statement finds those with jobs, and only they get a claim."""
     monkeypatch.setattr(fetcher, "MANY_DUE", 2)
     pools = [bench.add(jobs, WidePool)[1] for jobs in (0, 0, 1, 0)]
     while bench.fetcher.tick() == 0:
@@ -244,7 +244,7 @@ def claimed_for(bench: FetcherBench) -> list[bool]:
 def test_consumers_without_jobs_are_polled_together(
     bench: FetcherBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker of thousands polls dozens of them each second: a claim for each is expensive."""
+    """One statement polls the consumers that are due. Only those that have jobs get a claim."""
     monkeypatch.setattr(fetcher, "FEW_POLLS", 1)
     pools = [bench.add(jobs, WidePool)[1] for jobs in (0, 0, 0, 1)]
     while bench.fetcher.tick() == 0:
@@ -273,7 +273,7 @@ def test_the_fetcher_wakes_for_the_search_of_consumers_that_are_due_later(
 
 
 def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench) -> None:
-    """The other jobs are released at once, to run elsewhere or later."""
+    """The other jobs of a suspect's claim are released at once, so that it can run alone."""
     consumer, pool = bench.add(3, WidePool)
     first, *others = Job.objects.order_by("available_at", "id")
     Job.objects.filter(id=first.id).update(suspect=True)
@@ -289,7 +289,7 @@ def test_a_suspect_does_not_wait_for_jobs_of_the_same_claim(bench: FetcherBench)
 
 
 def test_a_burst_ends_when_no_consumer_has_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--burst` the fetcher first claims the jobs of every consumer, even in many passes."""
+    """With `--burst`, the fetcher ends only after it has claimed the jobs of all consumers."""
     monkeypatch.setattr(rotation, "LONGEST_PASS", 0.005)
     bench = FetcherBench(burst=True)
     pools = [bench.add(jobs)[1] for jobs in (*[0] * 40, 1)]
@@ -323,7 +323,7 @@ def test_a_limited_consumer_is_claimed_for_again_at_the_next_token(bench: Fetche
 def test_a_limited_consumer_is_looked_at_now_and_then_before_a_distant_token(
     bench: FetcherBench,
 ) -> None:
-    """Its rate may be raised, or tokens may come back, without a notification."""
+    """A consumer out of tokens is polled now and then, because its rate may be raised meanwhile."""
     subscription, pool = limited(bench, "1/h")
     wait, longest = subscription.look_at - time.monotonic(), LIMITED_POLL.total_seconds()
     assert longest / 2 < wait <= longest

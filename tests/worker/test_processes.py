@@ -144,7 +144,7 @@ def test_signal_and_heartbeats_report_the_state_of_each_loop_and_slot(stage: Sta
 
 @processes
 def test_the_first_heartbeat_reports_living_loops_and_the_served_consumers(stage: Stage) -> None:
-    """The next heartbeat is 10 seconds away, and operators look at a new worker at once."""
+    """The first heartbeat already reports the loops as alive, and the consumers that are served."""
     stage.consumer()
     worker = stage.worker()
     wait_until(lambda: any(node.report for node in living()))

@@ -152,7 +152,7 @@ def test_a_new_or_changed_consumer_is_noticed(
     stage: Stage,
     endpoint: Opened,
 ) -> None:
-    """The URL and the token may change while the worker runs."""
+    """A running worker notices a new push consumer, and a change of its URL and token."""
     first, second = endpoint(), endpoint()
     worker = pusher(stage).ready()
     consumer = pushed(first.url)
@@ -213,7 +213,7 @@ def test_after_a_change_to_push_waiting_jobs_are_pushed(stage: Stage, endpoint: 
 
 @pytest.mark.own_session
 def test_kill_ends_a_delivery_within_a_second(stage: Stage, endpoint: Opened) -> None:
-    """The connection is closed. A late answer would change nothing."""
+    """A kill closes the connection of a push delivery within a second, and the job stays DEAD."""
     ended: list[float] = []
 
     async def wait(received: Received, writer: Writer) -> None:
@@ -250,7 +250,7 @@ def test_a_stop_lets_deliveries_end_and_releases_those_that_do_not(
 
 
 def test_crash_of_the_worker_charges_no_delivery(stage: Stage, endpoint: Opened) -> None:
-    """A delivery runs no code of the project that could have ended the process."""
+    """A crash of the process charges no push delivery, which runs no code of the project."""
     stage.consumer(max_retries=0)
     there = endpoint(slow(600))
     consumer = pushed(there.url)
@@ -277,7 +277,7 @@ def test_channel_delivers_to_pull_and_push_alike(stage: Stage, endpoint: Opened)
 
 
 def test_slow_endpoints_do_not_hold_up_quick_ones(stage: Stage, endpoint: Opened) -> None:
-    """A small version of `python -m benchmarks push`: slow endpoints take all slots they can."""
+    """Jobs for quick endpoints are delivered at once while slow ones take all slots they can."""
     sluggish, quick = endpoint(slow(600), ports=30), endpoint(ports=5)
     for port in sluggish.ports:
         publish_many(pushed(f"http://127.0.0.1:{port}/").channel.name, [b"x"] * 30)

@@ -193,7 +193,7 @@ def test_two_handlers_for_one_consumer_are_refused() -> None:
 def test_a_module_that_failed_may_be_imported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A system check imports the module before the worker, which has to report the true error."""
+    """A second import of a failing module raises its true error, not one of a repeated handler."""
     text = """
 from pulljobs.handlers import handler
 
@@ -211,7 +211,7 @@ import missing_library
 
 
 def test_two_functions_of_one_name_are_two_handlers() -> None:
-    """The second would replace the first silently, as a copied handler does."""
+    """A second function of the same module and name is refused, as it may be a copied handler."""
     with registry_of_its_own():
         for decorate in (handler, workflow):
             at: Any = decorate(channel="orders", consumer=decorate.__name__)
@@ -241,7 +241,7 @@ def test_what_is_no_function_whose_call_runs_it_is_refused() -> None:
 def test_every_function_that_takes_one_argument_may_be_a_handler(
     function: Callable[..., Any],
 ) -> None:
-    """A decorator may have replaced the arguments of the function."""
+    """Every function that takes one argument is accepted as a handler, also behind a decorator."""
     with registry_of_its_own():
         handler(channel="orders", consumer="invoicing")(function)
         assert len(list(handlers.registered())) == 1
@@ -362,7 +362,7 @@ def test_a_worker_that_starts_before_its_database_waits_for_it_in_one_line_a_tim
 def test_a_database_without_migrations_ends_the_worker_with_instructions(
     stage: Stage, flags: list[str]
 ) -> None:
-    """The supervisor does not restart children for ever."""
+    """A worker whose database lacks migrations ends with advice, and restarts no child for ever."""
     name = "JOBS_DATABASE" if second.IS_ON else "WORKER_DATABASE"
     worker = stage.worker(*flags, **{name: "postgres"})
     assert worker.ended() in (1, shared_state.MISCONFIGURED)

@@ -49,7 +49,7 @@ def test_effects_and_settlement_are_one() -> None:
 
 @pytest.mark.own_session
 def test_settlements_in_the_transaction_of_a_handler_keep_their_plan() -> None:
-    """The settings of the plan do not apply to the project's own statements in the transaction."""
+    """Settlements in a handler's transaction have a kept plan, and the handler its own settings."""
     seen: list[object] = []
 
     def function(job: ClaimedJob) -> None:
@@ -201,7 +201,7 @@ def test_swallowed_database_error_is_a_failure_not_a_lost_lease() -> None:
 
 
 def test_renewing_inside_a_transaction_locks_nothing() -> None:
-    """The other jobs of the claim share its lease, which must stay renewable."""
+    """A renewal in a transactional handler does not lock the lease, which other jobs share."""
     renewed: list[Any] = []
 
     def function(job: ClaimedJob) -> None:
@@ -215,7 +215,7 @@ def test_renewing_inside_a_transaction_locks_nothing() -> None:
 
 
 def test_a_settled_job_can_not_be_lost() -> None:
-    """A handler that reacts to `lost` would drop work that is delivered."""
+    """After the settlement of its job, a handler can call `renew`, and `lost` stays False."""
     seen: list[bool] = []
 
     def look(job: ClaimedJob) -> None:
@@ -245,7 +245,7 @@ def test_an_error_of_a_callback_after_the_commit_does_not_retry_the_job() -> Non
 
 
 def test_a_commit_that_fails_retries_the_job() -> None:
-    """The server checks a deferred constraint only at the commit."""
+    """A job whose commit fails, here at a deferred constraint, is retried."""
 
     def function(job: ClaimedJob) -> None:
         Group.permissions.through.objects.create(group_id=1, permission_id=0)
@@ -282,7 +282,7 @@ def test_ack_first_does_not_run_a_job_whose_lease_is_lost() -> None:
 
 
 def test_ack_first_releases_a_job_whose_row_is_locked_and_does_not_take_it_for_lost() -> None:
-    """A lost job would stay in flight until its lease ends, and be charged without a run."""
+    """A job whose row is locked is released without a run or a charge, and not taken for lost."""
     ran: list[int] = []
     [job] = claim_of(lambda job: ran.append(job.id), ack_policy="ack_first")
     bench = FlusherBench([job])

@@ -154,7 +154,7 @@ def test_consumers_come_and_go() -> None:
 
 
 def test_a_changed_callback_makes_a_new_subscription_with_the_same_pool() -> None:
-    """The pool still counts the deliveries that are under way."""
+    """A changed URL makes a new subscription, whose pool still counts the deliveries under way."""
     consumer = pushed()
     with registry_of_its_own():
         served = subscriptions_of(push_delivery())

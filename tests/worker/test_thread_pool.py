@@ -115,7 +115,7 @@ def test_waiting_jobs_are_released_while_no_thread_comes_free(
 def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The check of a connection to a silent server takes longer than the lease lasts."""
+    """A job whose lease ends during the check of a silent connection is released without a run."""
     monkeypatch.setattr(thread_connections, "ANSWER_SECONDS", 0.6)
     monkeypatch.setattr(deadlines, "GRACE_SECONDS", 0.6)
     bench, ran, silenced = PoolBench(1), [], threading.Event()
@@ -142,7 +142,7 @@ def test_a_job_whose_lease_ends_while_connections_are_checked_is_released(
 def test_a_transaction_that_a_job_leaves_open_harms_no_later_job_of_the_thread(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is rolled back and named in the log, and the next job commits what it writes."""
+    """A transaction that a job leaves open is rolled back and logged. The next job can commit."""
     bench = PoolBench(1)
 
     def leaves(job: ClaimedJob) -> None:

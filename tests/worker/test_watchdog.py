@@ -47,7 +47,7 @@ def test_a_worn_process_retires_once(changed: dict[str, int], reason: str) -> No
 
 
 def test_a_process_that_has_done_nothing_is_not_worn() -> None:
-    """Otherwise too low a memory limit would replace every process before its first job."""
+    """A process that has done no job is not replaced, however much memory it needs."""
     reasons: list[str] = []
     watchdog_of(HandlerRuns(), reasons, done=0, MAX_MEMORY=1).tick()
     assert reasons == []
@@ -90,7 +90,7 @@ def test_a_run_over_its_time_limit_and_a_run_near_its_hard_end_are_cancelled() -
 
 
 def test_a_process_is_unhealthy_only_after_several_bad_signs_in_a_row() -> None:
-    """A single bad sign may follow a pause of the whole process."""
+    """A process is unhealthy only after several bad signs, since a pause may give a single one."""
     is_unhealthy, shared_state = [True], blank()
 
     class Heart:
