@@ -534,7 +534,7 @@ def queued_claims(count: int, every: float) -> list[TimedClaim]:
 
 
 def turns(served: str, fresh_at: float) -> list[TimedClaim]:
-    """Return claims of two jobs of a key each second, in the order of the keys in `served`.
+    """Return the claims of keys that take turns: each second two jobs of the next key in `served`.
 
     Jobs of the key b were available from `fresh_at` on, and those of other keys from 0.1 on.
     """

@@ -112,7 +112,7 @@ def test_a_large_claim_does_not(puller: Puller, read_apart: list[Sequence[int]])
 def test_messages_of_another_time_are_read_after_the_claim(
     puller: Puller, read_apart: list[Sequence[int]]
 ) -> None:
-    """Only messages as recent as the jobs come with a claim. Older ones are read after it."""
+    """A message that is far older than its job is read after the claim, in another statement."""
     old = first_of(now() - timedelta(days=2))
     query(
         "INSERT INTO pulljobs_message"

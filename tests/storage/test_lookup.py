@@ -145,7 +145,7 @@ def test_waiting_inside_a_transaction_is_refused() -> None:
 
 
 def test_counts_of_a_consumer() -> None:
-    """`operating.stats` counts the jobs of one consumer by state, and the oldest wait."""
+    """`operating.stats` counts the jobs of one consumer by state, and returns the longest wait."""
     consumer = ConsumerFactory.create(retry_strategy="constant:600")
     published(consumer, 10)
     held = claimed(consumer, 6)

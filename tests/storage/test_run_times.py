@@ -18,7 +18,7 @@ Settle = Callable[[Held], Settlement]
 
 
 def run_of(settlement: Settlement, seconds_ago: float | None, lasted: float | None) -> Settlement:
-    """Return a settlement as of a run that began and lasted so many seconds, or None if unknown."""
+    """Return a copy of the settlement with a run that began that long ago and took `lasted` s."""
     begun = None if seconds_ago is None else time.monotonic() - seconds_ago
     return settlement._replace(run=TimedRun(begun, lasted))
 
