@@ -82,7 +82,7 @@ def matching(term: str, job_field: str) -> Q:
 
 
 def numbers(terms: Iterable[str]) -> list[int]:
-    """Return the ids among the terms as numbers: they are decimal, or in the public form (xid)."""
+    """Return the terms that are ids, decimal numbers or 20 characters of an xid, as numbers."""
     known = []
     for term in terms:
         with suppress(ValueError):

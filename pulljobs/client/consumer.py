@@ -128,7 +128,7 @@ class Consumer:
 
     @property
     def is_starved(self) -> bool:
-        """True if handlers have at least 85 % of the unsettled messages of any one broker.
+        """True if handlers have at least 85 % of all messages that are held from any one broker.
 
         A handler that collects messages for a batch should then process the batch, because few
         messages can come before it settles some.

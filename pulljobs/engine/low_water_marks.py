@@ -77,7 +77,7 @@ class Entry(NamedTuple):
 
     @property
     def is_level(self) -> bool:
-        """True if claim_level.sql can be tried: only one priority is known, with a mark."""
+        """True if one priority and its mark are known, so that claim_level.sql can be used."""
         return len(self.priorities) == 1 and self.until is None and self.mark_ats[0] > BEGINNING
 
     def beyond(self, reached: Mapping[int, Position | None]) -> "Entry":

@@ -103,7 +103,7 @@ def still_held(using: str, held: Sequence[Held]) -> set[Held]:
 
 
 def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
-    """Write, for the reaper, which jobs run on a node that can't renew its leases itself."""
+    """Store which jobs a hung node runs: if its leases end, the reaper charges only these."""
     run(using, "note_running", {"node_id": node_id, "running_ids": list(running)})
 
 

@@ -115,7 +115,7 @@ def end_claim(context: RunContext, error: BaseException | None, result: Any = No
 
 
 def _split(error: BaseException | None) -> tuple[bool, BaseException | None]:
-    """Return True if the error is or contains an end of the claim, and what else is in it."""
+    """Return True if a suspension or continuation is raised, and the other errors, or None."""
     if isinstance(error, BaseExceptionGroup):
         endings, rest = error.split((Suspension, Continuation))
         return endings is not None, rest

@@ -116,8 +116,8 @@ def make_due(using: str, run_ids: Sequence[int]) -> None:
     """Make runs due whose signal was sent or whose children ended, in the caller's transaction.
 
     A run that is about to suspend writes its job first, and looks for what it waits for afterwards.
-    So this locks the jobs in any state: either a run is QUEUED already and becomes due, or its
-    suspension waits for this transaction and then sees the signal, or that the batch is complete.
+    So this locks the jobs in any state. A run that is QUEUED already becomes due. The suspension
+    of a run in flight waits for this transaction, and then sees the signal or the ended children.
     """
     run(using, "lock_runs", {"run_ids": run_ids})
     _make_locked_due(using, run_ids)

@@ -147,7 +147,7 @@ def test_the_application_of_the_guide_on_serving_tunes_its_process(
 ) -> None:
     assert callable(serving["asgi"].application)
     assert gc.get_freeze_count() > 0
-    assert gc.get_threshold()[:2] == (2_000, 1_000)
+    assert gc.get_threshold()[:2] == (2_000, 100)
     assert sys.getswitchinterval() == pytest.approx(0.001)
 
 

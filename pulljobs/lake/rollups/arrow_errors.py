@@ -67,10 +67,10 @@ class ErrorTally:
 
 
 def simplify(errors: pa.Array) -> pa.Array:
-    """Return the first lines of these errors, with their digits replaced by 1.
+    """Return the first line of each error, with its digits replaced by 1.
 
     Errors often differ only in numbers, so fewer lines are left to fingerprint. The fingerprints
-    stay the same, because their patterns treat all digits alike, except the zero of `0x`.
+    stay the same, because their patterns treat all digits alike. In a line with `0x` zeros stay.
     """
     begins = pc.utf8_slice_codeunits(pc.utf8_trim(errors, " "), 0, LONGEST_SHAPE)
     lines = pc.replace_substring_regex(begins, r"(?s)\n.*", "")

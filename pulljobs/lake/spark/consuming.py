@@ -154,7 +154,7 @@ def release(
 def _release(
     stream: str, done: int = 0, begun: int = 0, failure: str | None = None
 ) -> dict[str, int]:
-    """Ack the batches of a stream up to `done`, expire those up to `begun`, release the others."""
+    """Ack the batches of a stream up to number `done`, expire to `begun`, and release the rest."""
     from pyspark_pulljobs import stream_options
     from pyspark_pulljobs.stream import Stream as Owner
 
