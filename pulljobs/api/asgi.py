@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import re
-import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, cast
@@ -32,11 +31,6 @@ An answered pull makes room for the next one, so these are far fewer than the ob
 """
 COLLECT_ALL_AFTER: Final = 100
 """Collections of new objects until one searches those that survived them, which takes long."""
-SWITCH_SECONDS: Final = 0.001
-"""Seconds after which a thread that computes has to let others run, 5 ms by default in Python.
-
-A claim waits for the database several times, and after each wait for its turn to run.
-"""
 
 logger = logging.getLogger("pulljobs.api")
 
@@ -80,12 +74,11 @@ def tune_process() -> None:
     """Shorten the pauses of a process that serves thousands of waiting pulls.
 
     Call it once, after `with_pulls`. Everything that is loaded by then counts as permanent for the
-    garbage collector, which afterwards collects often and briefly. Threads take turns more often.
+    garbage collector, which afterwards collects often and briefly.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, COLLECT_ALL_AFTER)
-    sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def _is_pull(scope: Any) -> bool:

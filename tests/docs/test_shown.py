@@ -106,13 +106,12 @@ def test_the_signature_of_the_guide_on_api_access_opens_the_gateway() -> None:
 @pytest.fixture
 def serving() -> Iterator[dict[str, ModuleType]]:
     """Yield the modules of the guide on serving the API. Undo what they tune in the process."""
-    thresholds, switches = gc.get_threshold(), sys.getswitchinterval()
+    thresholds = gc.get_threshold()
     try:
         yield modules_of("guides/serving-the-api.md")
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
-        sys.setswitchinterval(switches)
         for module in ("urls", "settings", "asgi"):
             forget(module)
 
@@ -148,7 +147,6 @@ def test_the_application_of_the_guide_on_serving_tunes_its_process(
     assert callable(serving["asgi"].application)
     assert gc.get_freeze_count() > 0
     assert gc.get_threshold()[:2] == (2_000, 100)
-    assert sys.getswitchinterval() == pytest.approx(0.001)
 
 
 def test_the_logging_of_the_guide_on_workers_works() -> None:
