@@ -5,7 +5,6 @@ import gc
 import hashlib
 import hmac
 import logging
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
