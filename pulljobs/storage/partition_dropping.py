@@ -47,8 +47,8 @@ def drop_before(
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     """Drop a partition. Return False if a live job needs it or if it does not exist.
 
-    Rows of the transaction `high_xid` and of later ones are not copied yet: return False as well if
-    the partition has such rows.
+    With `high_xid`, also return False if the partition has rows of that transaction or of later
+    ones, which are not copied yet.
     """
 
     def work() -> bool:

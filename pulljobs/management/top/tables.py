@@ -17,7 +17,7 @@ from pulljobs.storage.rows import Refusal
 FIGURES: Final = ("ready", "later", "keys", "flight", "dead", "rate/s", "oldest")
 BARS: Final = " ▁▂▃▄▅▆▇█"
 WIDE: Final = 110
-"""Terminal width from which trends and percentiles are shown."""
+"""Terminal width in columns from which trends are shown."""
 MINUTE: Final = 60.0
 
 SORTS: Final[Mapping[str, Callable[[TopFrame, ConsumerStatus], Any]]] = {
