@@ -9,7 +9,6 @@ from psycopg.errors import InsufficientPrivilege
 
 from pulljobs.conf import settings
 from pulljobs.storage import grants, nodes, partitions, schema, snapshots
-from pulljobs.storage.grants import Profile
 
 LISTED: Final = 20
 
@@ -91,7 +90,7 @@ def missing_grants() -> Iterator[Finding]:
 
     A role that may not update jobs only reads or publishes, and is not checked.
     """
-    lacking = grants.lacking(settings().DATABASE, Profile.APP)
+    lacking = grants.lacking(settings().DATABASE)
     if lacking and "UPDATE" not in lacking.get("pulljobs_job", ()):
         named = [f"{' and '.join(what)} on {table}" for table, what in lacking.items()]
         yield Finding(

@@ -1,6 +1,7 @@
 """Privileges of database roles that do not own the tables, and the SQL that grants them.
 
-Partitions need no grants of their own: they are read and written through their parents.
+Partitions need no grants of their own: they are read and written through their parents. Grants on
+partitions, as by `GRANT ... ON ALL TABLES`, are revoked: they would reach around the parents'.
 """
 
 from collections import defaultdict
@@ -93,7 +94,11 @@ SELECT current_database() AS database, nspname AS schema, c.relname AS name, c.r
 FROM pg_class AS c
 JOIN pg_namespace ON pg_namespace.oid = c.relnamespace
 WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('pulljobs_job'))
-    AND c.relname = ANY(%s)
+    AND (c.relname = ANY(%(names)s) OR EXISTS (
+        SELECT FROM pg_inherits, pg_class AS parent, pg_roles, aclexplode(c.relacl)
+        WHERE inhrelid = c.oid AND inhparent = parent.oid AND parent.relname = ANY(%(names)s)
+            AND pg_roles.oid = grantee AND rolname = %(role)s
+    ))
 ORDER BY c.relname
 """
 _LACKING: Final = """
@@ -102,7 +107,11 @@ FROM unnest(%s::text[], %s::text[]) AS tables (name, privileges),
     unnest(string_to_array(privileges, ', ')) AS privilege
 WHERE to_regclass(tables.name) IS NOT NULL
     AND NOT has_table_privilege(to_regclass(tables.name), privilege)
-ORDER BY tables.name, privilege
+UNION ALL
+SELECT relname, 'USAGE'
+FROM pg_class
+WHERE oid = to_regclass(%s) AND NOT has_sequence_privilege(oid, 'USAGE')
+ORDER BY name, privilege
 """
 
 
@@ -129,7 +138,7 @@ def statements(using: str, role: str, profile: str) -> list[str]:
 
     Raises ConfigurationError if the tables do not exist.
     """
-    rows = query(using, _NAMES, [[*privileges(Profile.APP), IDS]])
+    rows = query(using, _NAMES, {"names": [*privileges(Profile.APP), IDS], "role": role})
     if not rows:
         problem = f"There are no tables of pulljobs in {using!r}"
         raise ConfigurationError(f"{explain_missing(using, problem)}.")
@@ -151,11 +160,11 @@ def statements(using: str, role: str, profile: str) -> list[str]:
     return [part.as_string(raw) for part in _composed(profile, names, granted)]
 
 
-def lacking(using: str, profile: str) -> dict[str, list[str]]:
-    """Return the privileges of a profile that the connection's role lacks, by table."""
-    wanted = privileges(profile)
+def lacking(using: str) -> dict[str, list[str]]:
+    """Return the privileges of `app` that the connection's role lacks, by table or sequence."""
+    wanted = privileges(Profile.APP)
     missing: dict[str, list[str]] = defaultdict(list)
-    for row in query(using, _LACKING, [list(wanted), list(wanted.values())]):
+    for row in query(using, _LACKING, [list(wanted), list(wanted.values()), IDS]):
         missing[row.name].append(row.privilege)
     return missing
 

@@ -192,6 +192,22 @@ def test_repeated_grants_change_nothing_and_another_profile_replaces_all_rights(
     assert {privilege for _, privilege in rights(role)} == {"SELECT"}
 
 
+def test_grants_on_partitions_are_revoked_like_others(role: str) -> None:
+    """A role that may read all tables keeps no way around the table of messages."""
+    consumer = ConsumerFactory.create()
+    with no_days():
+        list(partition_making.make_ahead(USING, 0))
+        published(consumer)
+        [partition] = partitions.existing(USING, "pulljobs_message")
+        quoted = role.replace('"', '""')
+        query(f'GRANT ALL ON ALL TABLES IN SCHEMA public TO "{quoted}"')
+        grant(role, Profile.PUBLISH)
+        with being(role):
+            assert not may(doing(f"SELECT payload FROM {partition.name}"))
+        printed = grants.statements(USING, role, Profile.PUBLISH)
+        assert not any(partition.name in statement for statement in printed)
+
+
 def rights(role: str) -> set[tuple[str, str]]:
     statement = (
         "SELECT table_name, privilege_type FROM information_schema.table_privileges"
@@ -216,9 +232,10 @@ def test_doctor_names_missing_rights_and_why_no_partition_is_made(role: str) -> 
     grant(role)
     quoted = role.replace('"', '""')
     query(f'REVOKE INSERT ON pulljobs_attempt FROM "{quoted}"')
+    query(f'REVOKE USAGE ON SEQUENCE pulljobs_id FROM "{quoted}"')
     with being(role):
         findings = {finding["code"]: finding for finding in answer("doctor")[0]["findings"]}
-        assert "INSERT on pulljobs_attempt" in findings["no_grant"]["text"]
+        assert "INSERT on pulljobs_attempt, USAGE on pulljobs_id" in findings["no_grant"]["text"]
         assert "as the owner every day" in findings["not_owner"]["text"]
         assert not findings["not_owner"]["is_error"]
         content, code = answer("maintain")
