@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
 from django.utils.crypto import constant_time_compare
 
-from pulljobs.api import access_refusals, error_answers, exceptions, middleware
+from pulljobs.api import access_refusals, error_answers, exceptions, middleware, raw_bodies
 from pulljobs.conf import settings
 from pulljobs.signing import sign_for_gateway
 
@@ -96,7 +96,7 @@ def buffer_body(request: HttpRequest) -> bytes:
     Raise a refusal (413) if it is larger than any route takes.
     """
     limit = settings().largest_body
-    body: bytes = request.read(limit + 1)
+    body = raw_bodies.read_up_to(request, limit + 1)
     if len(body) > limit:
         raise exceptions.too_large(limit, "send less at once")
     request._body = body

@@ -4,7 +4,8 @@ import zlib
 from io import SEEK_CUR, BytesIO
 
 from django.core.exceptions import TooManyFieldsSent
-from django.http import HttpRequest, QueryDict
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpRequest, QueryDict, UnreadablePostError
 from rest_framework.request import Request
 
 from pulljobs.api import exceptions
@@ -17,6 +18,9 @@ ENCODING = "HTTP_CONTENT_ENCODING"
 """Key of the header Content-Encoding in `request.META`."""
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
+CHUNKED = "chunked"
+CUT_SHORT = "The connection ended before the body did"
+NO_LENGTH = "This server decodes no chunked body: send Content-Length"
 PART = 16 * 1024
 """Bytes that are decompressed at a time, so that little is copied after the end of a member."""
 
@@ -45,10 +49,45 @@ def read_sent(request: HttpRequest, largest: int, advice: str = SEND_LESS) -> by
 
     Raise a refusal (413), with this advice, if it has more than `largest` bytes.
     """
-    body: bytes = request.read(largest + 1)
+    body = read_up_to(request, largest + 1)
     if len(body) > largest:
         raise exceptions.too_large(largest, advice)
     return body
+
+
+def read_up_to(request: HttpRequest, most: int) -> bytes:
+    """Read the body, or its first `most` bytes if it is larger.
+
+    Raise a refusal (400) if the connection ended before the body did, and for a chunked body that
+    the server does not decode. Under WSGI, Django takes the first for whole, the second for empty.
+    """
+    length = _length_of(request)
+    try:
+        body: bytes = request.read(most)
+    except UnreadablePostError as error:
+        raise exceptions.bad_body(CUT_SHORT) from error
+    if len(body) < min(length, most):
+        raise exceptions.bad_body(CUT_SHORT)
+    return body
+
+
+def _length_of(request: HttpRequest) -> int:
+    """Return the Content-Length, or 0 for a body without one.
+
+    Django reads no chunked body under WSGI. So this makes it read the stream of the server, if the
+    server marks its end, unless the gateway has read it.
+    """
+    meta = request.META
+    if isinstance(request, WSGIRequest) and CHUNKED in meta.get("HTTP_TRANSFER_ENCODING", ""):
+        if not meta.get("wsgi.input_terminated"):
+            raise exceptions.bad_body(NO_LENGTH)
+        if not request._read_started:  # type: ignore[attr-defined]  # of Django
+            request._stream = meta["wsgi.input"]
+        return 0
+    try:
+        return int(meta.get("CONTENT_LENGTH") or 0)
+    except ValueError:
+        return 0
 
 
 def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
