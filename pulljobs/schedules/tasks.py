@@ -31,7 +31,7 @@ def create_for_task(
     channel, payload = content_of(task, args, kwargs)
     with transaction.atomic(using=settings().DATABASE):
         enqueueing.subscribe(_backend_of(task), task.queue_name)
-        return create(name, channel, payload, priority=task.priority, **options)
+        return create(name, channel, payload, priority=payload["priority"], **options)
 
 
 def declare_for_task(
@@ -46,7 +46,7 @@ def declare_for_task(
     Workers create its row when they start, as for `declare`.
     """
     channel, payload = content_of(task, args, kwargs)
-    declare(name, channel, payload, priority=task.priority, **options)
+    declare(name, channel, payload, priority=payload["priority"], **options)
 
 
 def content_of(

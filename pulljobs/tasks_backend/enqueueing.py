@@ -36,7 +36,7 @@ def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         "queue": task.queue_name,
         "args": normalize_json(list(args)),
         "kwargs": normalize_json(dict(kwargs)),
-        "priority": task.priority,
+        "priority": int(task.priority),  # Tasks may have 5.0.
         "run_after": None if task.run_after is None else task.run_after.isoformat(),
     }
 
@@ -78,7 +78,9 @@ def _try_to_publish(channel: str, task: AnyTask, content: dict[str, Any]) -> int
     using = settings().DATABASE
     with transaction.atomic(using=using):
         try:
-            receipt = publish(channel, content, priority=task.priority, available_at=task.run_after)
+            receipt = publish(
+                channel, content, priority=content["priority"], available_at=task.run_after
+            )
         except UnknownChannel:
             return None
         own = Job.objects.using(using).filter(consumer__name=CONSUMER, id__in=receipt.job_ids)

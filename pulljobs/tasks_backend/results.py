@@ -90,7 +90,7 @@ def read_result(backend: ChannelBackend, result_id: str) -> AnyResult:
     """
     try:
         view = jobs.get(ids.decode(result_id))
-    except (ValueError, UnknownJob) as error:
+    except (TypeError, ValueError, UnknownJob) as error:  # TypeError: the id is no text.
         raise TaskResultDoesNotExist(result_id) from error
     message = Message.objects.using(settings().DATABASE).filter(id=view.message_id).first()
     content = _content(message) if message and _is_task(backend, view) else None

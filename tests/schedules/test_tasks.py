@@ -32,6 +32,8 @@ def test_a_task_runs_with_its_arguments_at_each_slot(tasks: ModuleType) -> None:
 def test_a_schedule_of_a_task_has_the_queue_and_the_priority_of_the_task(tasks: ModuleType) -> None:
     row = schedules.create_for_task("greetings", tasks.greet, ["Ada"], every=timedelta(hours=1))
     assert (row.channel_name, row.priority) == ("tasks-default-receipts", 10)
+    row = schedules.create_for_task("sums", tasks.add.using(priority=5.0), [1, 2], cron="@daily")
+    assert row.priority == 5
 
 
 def test_a_schedule_of_a_task_that_rolls_back_leaves_nothing(tasks: ModuleType) -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -114,6 +115,14 @@ def test_queue_priority_and_time_are_those_of_the_job(tasks: ModuleType) -> None
     operating.reschedule([job.pk], at=None)
     drain()
     assert tasks.greet.get_result(result.id).return_value == {"hello": "Ann"}
+
+
+def test_a_priority_may_be_a_whole_number_with_a_point(tasks: ModuleType) -> None:
+    """Django accepts 5.0 as a priority, so `enqueue` does too."""
+    result = tasks.about.using(priority=5.0).enqueue()
+    assert Job.objects.get().priority == 5
+    drain()
+    assert tasks.about.get_result(result.id).return_value == [5, None]
 
 
 def test_results_have_the_task_as_it_was_enqueued(tasks: ModuleType) -> None:
@@ -325,8 +334,8 @@ def test_a_task_is_refused_if_its_consumer_was_deleted(tasks: ModuleType, others
     assert not Job.objects.exists()
 
 
-@pytest.mark.parametrize("unknown", ["", "nonsense", ids.encode(1 << 60)])
-def test_an_unknown_result_does_not_exist(tasks: ModuleType, unknown: str) -> None:
+@pytest.mark.parametrize("unknown", ["", "nonsense", ids.encode(1 << 60), UUID(int=1), None, 7])
+def test_an_unknown_result_does_not_exist(tasks: ModuleType, unknown: Any) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         task_backends["default"].get_result(unknown)
 
