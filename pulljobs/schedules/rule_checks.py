@@ -4,7 +4,7 @@ An error says which field of the expression is wrong and what to write instead.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import cache
@@ -117,11 +117,12 @@ def _check_field(cron: str, position: int, field: CronField, text: str) -> None:
 
 
 def _is_valid(field: CronField, term: str) -> bool:
-    step = term.partition("/")[2]
+    base, slash, step = term.partition("/")
     if not term or (step.isdecimal() and int(step) > field.high):
         return False  # The parser does not see an empty term, and takes a step of any length.
-    fields = ["*"] * len(FIELDS)
-    fields[FIELDS.index(field)] = term
+    if slash and "-" in base and len(set(map(field.number, base.split("-")))) == 1:
+        return False  # The parser takes 13-13/3 as 13/3, but describes it as 13.
+    fields = [term if each is field else "*" for each in FIELDS]
     try:
         CronSim(" ".join(fields), ANY_TIME)
     except CronSimError:
@@ -145,12 +146,15 @@ def _suggest_range(field: CronField, term: str) -> str:
     """Return advice for a descending range such as FRI-MON, or "" for any other term."""
     first, dash, last = term.partition("-")
     low, high = field.number(first), field.number(last)
-    if not dash or low is None or high is None or low <= high:
+    if not dash or low is None or high is None or low < high:
         return ""
+    if low == high:
+        return f"a step needs a range of two values, so write {first}"
     end, begin = (field.names[-1], field.names[0]) if field.names else (field.high, field.low)
     if field.names and first.isdigit():
         end, begin = field.low + len(field.names) - 1, field.low
-    return f"a range goes upwards, so write {first}-{end},{begin}-{last}"
+    head = "" if first == "7" and end == 6 else f"{first}-{end},"  # 7 is Sunday, as 0 is.
+    return f"a range goes upwards, so write {head}{begin}-{last}"
 
 
 def _suggest_value(field: CronField, term: str) -> str:
@@ -160,12 +164,8 @@ def _suggest_value(field: CronField, term: str) -> str:
     if field.advice:
         allowed += f" ({field.advice})"
     texts = [text for text in term.split("-") if not text.isdigit()]
-    nearest = [match for text in texts for match in _nearest(text[:3], field.names)]
+    nearest = [name for text in texts for name in get_close_matches(text[:3], field.names, 1, 0.6)]
     return f"{allowed}, such as {nearest[0]!r}" if nearest else allowed
-
-
-def _nearest(text: str, names: Iterable[str]) -> list[str]:
-    return get_close_matches(text, list(names), 1, 0.6)
 
 
 def check_zone(name: str) -> None:
