@@ -51,7 +51,7 @@ def _extend_by_runs() -> None:
     hooks.test_tools["run_workflow"] = "pulljobs.workflows.testing:run_workflow"
     hooks.test_tools["crash_after"] = "pulljobs.workflows.testing:crash_after"
     hooks.add(hooks.drain_steps, "pulljobs.workflows.signals:sweep_all")
-    hooks.add(hooks.drain_jumps, "pulljobs.workflows.testing:jump")
+    hooks.add(hooks.drain_jumps, "pulljobs.workflows.jumping:jump")
     hooks.subcommands["workflows"] = "pulljobs.workflows.verbs"
     hooks.add(hooks.explainers, "pulljobs.workflows.explaining:explain_run")
     hooks.api_routes["workflows"] = "pulljobs.workflows.api.run_urls"

@@ -7,21 +7,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
-
 from pulljobs import handlers, ids, jobs, publishing
 from pulljobs.conf import settings
+from pulljobs.diagnosis import explain
 from pulljobs.engine import outcomes
 from pulljobs.engine.validation import Draft, Payload
 from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Job
 from pulljobs.pulling import Puller
 from pulljobs.states import SETTLED, State
-from pulljobs.testing.draining import DrainedJob, claim_ready, drain, run_claimed
-from pulljobs.workflows import definitions
+from pulljobs.testing.draining import DrainedJob, claim_ready, run_claimed
+from pulljobs.workflows import definitions, jumping
 from pulljobs.workflows.definitions import Workflow
-from pulljobs.workflows.models import Batch, RunSignal, WorkflowRun, WorkflowStep
+from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from pulljobs.workflows.performing import aperform_run, perform_run
 from pulljobs.workflows.replay import Step
 from pulljobs.workflows.signals import signal
@@ -63,9 +61,10 @@ def run_workflow(
 
     Its message is published, and `signals`, payloads by name or pairs of both, are sent before the
     first claim. Sleeps are over at once, a wait for which no signal is left times out, and children
-    run with the handlers of their channels. After each step that `crash_after` names the claim ends
-    once as if its process had died. "*" names every step. Raise AssertionError if the run waits for
-    a signal without a timeout, or does not end within `max_claims`.
+    and their own children run with the handlers of their channels. After each step that
+    `crash_after` names the claim ends once as if its process had died. "*" names every step. Raise
+    AssertionError if the run waits for a signal without a timeout or for a child that does not end,
+    if no claim takes it, or if it does not end within `max_claims`.
     """
     wanted = {crash_after} if isinstance(crash_after, str) else set(crash_after)
     crashes = _Crashes(wanted | _crash_after.get())
@@ -78,9 +77,9 @@ def run_workflow(
     exception, claims = None, 0
     while jobs.get(run_id).state not in SETTLED:
         _check_progress(run_id, claims, max_claims)
-        _end_children(run_id)
-        _make_due(run_id)
-        for ran in _claim_and_run(puller, handler):
+        jumping.end_children(run_id)
+        jumping.make_due(run_id)
+        for ran in _claim_and_run(puller, handler, run_id):
             if ran.job.id == run_id:
                 exception, claims = ran.exception, claims + 1
     return _tested(run_id, exception, claims, crashes)
@@ -145,48 +144,25 @@ def _check_progress(run_id: int, claims: int, max_claims: int) -> None:
         )
 
 
-def _end_children(run_id: int) -> None:
-    """Run the children that the run waits for, with the handlers of their channels."""
-    using = settings().DATABASE
-    batch_id = WorkflowRun.objects.using(using).filter(id=run_id).values("waiting_batch")
-    jobs_of_batch = Job.objects.using(using).filter(batch_id__in=batch_id)
-    channels = jobs_of_batch.values_list("consumer__channel__name", flat=True).distinct()
-    for channel in list(channels):
-        drain(channel, delayed=True)
-
-
-def _make_due(run_id: int) -> None:
-    """Make a queued run due, as if the time until then had passed."""
-    waiting = Job.objects.using(settings().DATABASE).filter(id=run_id, state=State.QUEUED)
-    jump(waiting)
-    waiting.update(available_at=Now())
-
-
-def jump(waiting: QuerySet[Job]) -> list[int]:
-    """Let the sleeps of these queued runs, and their waits with a time limit, end now.
-
-    Return the ids of those that wait for a signal without a limit, or for their children.
-    """
-    using = settings().DATABASE
-    pending = WorkflowStep.objects.using(using).filter(
-        run_id__in=list(waiting.values_list("id", flat=True)), ended_at=None
-    )
-    pending.filter(due_at__gt=Now()).update(due_at=Now())
-    bounded = pending.exclude(due_at=None).values("run_id")
-    runs = WorkflowRun.objects.using(using).filter(
-        Q(waiting_for__isnull=False) | Q(waiting_batch__in=Batch.objects.values("id")),
-        id__in=list(waiting.filter(retry_count=0).values_list("id", flat=True)),
-    )
-    return list(runs.exclude(id__in=bounded).values_list("id", flat=True))
-
-
-def _claim_and_run(puller: Puller, handler: Handler) -> list[DrainedJob]:
+def _claim_and_run(puller: Puller, handler: Handler, run_id: int) -> list[DrainedJob]:
     claim = claim_ready(puller, 1)
+    if claim.taken is None or not claim.jobs:
+        raise AssertionError(_describe_stuck(run_id))
     return [
         run_claimed(puller.consumer, handler, claim.taken, row, message)
         for row, message in claim.jobs
-        if claim.taken is not None
     ]
+
+
+def _describe_stuck(run_id: int) -> str:
+    """Return why no claim takes a run, of which a test would never see the end."""
+    job = Job.objects.using(settings().DATABASE).get(pk=run_id)
+    if job.state == State.INFLIGHT:
+        return (
+            "The run has lost its lease. If it calls steps in threads of its own, use "
+            "TransactionTestCase, because other threads don't see the transaction of a TestCase."
+        )
+    return f"No claim takes the run. {explain.reasons(job)[0].text}"
 
 
 def _tested(

@@ -1,7 +1,12 @@
 """Test tools and runs: `drain` lets time pass and wakes runs, and `crash_after` crashes them."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
+
+import pytest
+from django.db import connections
+from django.utils import timezone
 
 from pulljobs.errors import WaitTimedOut
 from pulljobs.models import Job
@@ -9,6 +14,7 @@ from pulljobs.publishing import Draft
 from pulljobs.states import State
 from pulljobs.testing import crash_after, drain, run_workflow
 from pulljobs.workflows import Run, signal
+from tests.factories import ConsumerFactory
 from tests.workflows.runs.conftest import Bench
 
 
@@ -71,3 +77,45 @@ def test_the_message_of_a_tested_run_may_have_a_key(bench: Bench) -> None:
 
     bench.workflow(echo)
     assert run_workflow(echo, Draft(payload=7, key="k")).result == ["k", 7]
+
+
+def test_children_of_children_run_in_a_tested_run(bench: Bench) -> None:
+    middle, leaf = ConsumerFactory.create(), ConsumerFactory.create()
+
+    def split(run: Run) -> Any:
+        return run.gather(leaf.channel.name, [run.input, run.input + 1])
+
+    root = bench.workflow(lambda run: run.gather(middle.channel.name, [10, 20]))
+    Bench(middle).workflow(split)
+    Bench(leaf).workflow(lambda run: run.input)
+    assert run_workflow(root).result == [[10, 11], [20, 21]]
+
+
+def test_a_tested_run_whose_child_waits_for_a_signal_says_so(bench: Bench) -> None:
+    child = ConsumerFactory.create()
+    Bench(child).workflow(lambda run: run.wait("approval"))
+    split = bench.workflow(lambda run: run.gather(child.channel.name, [1]))
+    with pytest.raises(AssertionError, match="waits for a signal 'approval'"):
+        run_workflow(split)
+
+
+def test_a_tested_run_that_no_claim_takes_says_why(bench: Bench) -> None:
+    bench.consumer.paused_until = timezone.now() + timedelta(days=1)
+    bench.consumer.save()
+    with pytest.raises(AssertionError, match="Its consumer is paused until"):
+        run_workflow(bench.workflow(lambda run: None))
+
+
+def test_a_tested_run_that_loses_its_lease_in_a_thread_ends_the_test(bench: Bench) -> None:
+    def charge(run: Run) -> None:
+        try:
+            run.step("charge", int)
+        finally:
+            connections.close_all()
+
+    def fulfil(run: Run) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(charge, run).result()
+
+    with pytest.raises(AssertionError, match="use TransactionTestCase"):
+        run_workflow(bench.workflow(fulfil))

@@ -1,0 +1,70 @@
+"""Jumps of time in tests: sleeps end at once, and the jobs that a run waits for run at once."""
+
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from pulljobs import ids
+from pulljobs.conf import settings
+from pulljobs.diagnosis import explain
+from pulljobs.models import Job
+from pulljobs.states import State
+from pulljobs.testing.draining import drain
+from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
+
+
+def jump(waiting: QuerySet[Job]) -> list[int]:
+    """Let the sleeps of these queued runs, and their waits with a time limit, end now.
+
+    Return the ids of those that wait for a signal without a limit, or for their children.
+    """
+    using = settings().DATABASE
+    pending = WorkflowStep.objects.using(using).filter(
+        run_id__in=list(waiting.values_list("id", flat=True)), ended_at=None
+    )
+    pending.filter(due_at__gt=Now()).update(due_at=Now())
+    bounded = pending.exclude(due_at=None).values("run_id")
+    runs = WorkflowRun.objects.using(using).filter(
+        Q(waiting_for__isnull=False) | Q(waiting_batch__in=Batch.objects.values("id")),
+        id__in=list(waiting.filter(retry_count=0).values_list("id", flat=True)),
+    )
+    return list(runs.exclude(id__in=bounded).values_list("id", flat=True))
+
+
+def make_due(run_id: int) -> None:
+    """Make a queued run due, as if the time until then had passed."""
+    waiting = Job.objects.using(settings().DATABASE).filter(id=run_id, state=State.QUEUED)
+    jump(waiting)
+    waiting.update(available_at=Now())
+
+
+def end_children(run_id: int) -> None:
+    """Run the children that a run waits for, and their own children, with their handlers.
+
+    Raise AssertionError for a child that does not end, such as one that waits for a signal.
+    """
+    while any(drain(channel, delayed=True) for channel in _list_channels(run_id)):
+        pass
+    child = _children_of([run_id]).exclude(state=State.DEAD).order_by("id").first()
+    if child is not None:
+        raise AssertionError(
+            f"The run waits for its child {ids.encode(child.pk)}, which does not end. "
+            f"{explain.reasons(child)[0].text} To send a signal to a child, publish the message of "
+            "the run, and call drain() and signal() in place of run_workflow()."
+        )
+
+
+def _list_channels(run_id: int) -> list[str]:
+    """Return the channels of the jobs that a run waits for, and of those that these wait for."""
+    names: set[str] = set()
+    waited = [run_id]
+    while waited:
+        rows = list(_children_of(waited).values_list("id", "consumer__channel__name"))
+        names |= {name for _id, name in rows}
+        waited = [id for id, _name in rows]
+    return sorted(names)
+
+
+def _children_of(run_ids: list[int]) -> QuerySet[Job]:
+    using = settings().DATABASE
+    waiting = WorkflowRun.objects.using(using).filter(id__in=run_ids, waiting_batch__isnull=False)
+    return Job.objects.using(using).filter(batch_id__in=waiting.values("waiting_batch"))
