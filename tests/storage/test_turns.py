@@ -641,6 +641,18 @@ class TestTurnsLost:
         turns.sweep(USING)
         assert len(reader.claim(5).jobs) == 1
 
+    @committed
+    def test_keys_of_a_dump_from_another_cluster_are_claimable_after_a_sweep(self) -> None:
+        """A restored row bears the number of a transaction that this cluster has not begun."""
+        consumer = fair()
+        queue(consumer, 2, "a")
+        reader = above_its_marks(consumer)
+        assert len(reader.claim(1).jobs) == 1
+        query("UPDATE pulljobs_flow_key SET writer = (writer::text::bigint + 1000000)::text::xid8")
+        assert not reader.claim(5).jobs
+        turns.sweep(USING)
+        assert len(reader.claim(5).jobs) == 1
+
 
 class TestChangesAtRunTime:
     def test_jobs_from_before_get_their_keys(self) -> None:

@@ -1,13 +1,18 @@
 -- Give turns to keys that lost theirs in a crash, or that wait for a token longer than the present rate asks for, and delete rows of keys
---   without jobs.
+--   without jobs. Make rows claimable that came from another cluster, as by a dump.
 -- Event: none; for the sweep.
 -- Parameters: after_consumer_id bigint, after_key text (the key before the first to look at), looked_at int (keys), wanted int (rows to change).
--- Returns one row: changed int8 (rows), consumer_ids bigint[] (whose keys got turns), reached_consumer_id bigint, reached_key text (the
+-- Returns one row: changed int8 (rows), consumer_ids bigint[] (whose keys got turns or became claimable), reached_consumer_id bigint, reached_key text (the
 --   last key; NULL: the last of all).
 -- Locks: the rows, skipping what others hold. Index: flow key, pulljobs_job_turn, job primary key.
 WITH ${clock_after_id},
 looked AS MATERIALIZED (
-    SELECT consumer_id, key
+    SELECT
+        consumer_id,
+        key,
+        ctid AS place,
+        -- A snapshot shows only rows of this cluster whose transaction is below its end, or its own.
+        writer >= pg_snapshot_xmax(pg_current_snapshot()) AND writer <> (SELECT xid FROM transaction) AS is_foreign
     FROM pulljobs_flow_key
     WHERE (consumer_id, key) > (%(after_consumer_id)s::bigint, %(after_key)s::text)
     ORDER BY consumer_id, key
@@ -105,13 +110,24 @@ given AS (
     FROM found, clock
     WHERE row.ctid = found.place AND found.gets_turn AND row.ctid = ANY(ARRAY(SELECT place FROM found))
 ),
+adopted AS (
+    UPDATE pulljobs_flow_key
+    SET writer = (SELECT xid FROM transaction)
+    WHERE ctid = ANY(ARRAY(
+        SELECT row.ctid
+        FROM pulljobs_flow_key AS row
+        WHERE ctid = ANY(ARRAY(SELECT place FROM looked WHERE is_foreign))
+        FOR NO KEY UPDATE SKIP LOCKED
+    ))
+    RETURNING consumer_id
+),
 forgotten AS (
     DELETE FROM pulljobs_flow_key
     WHERE ctid = ANY(ARRAY(SELECT place FROM found WHERE is_idle AND NOT gets_turn))
 )
 SELECT
     (SELECT count(*) FROM found) AS changed,
-    ARRAY(SELECT DISTINCT consumer_id FROM found WHERE gets_turn) AS consumer_ids,
+    ARRAY(SELECT consumer_id FROM found WHERE gets_turn UNION SELECT consumer_id FROM adopted) AS consumer_ids,
     reached.consumer_id AS reached_consumer_id,
     reached.key AS reached_key
 FROM (SELECT count(*) AS keys FROM looked) AS counted
