@@ -33,6 +33,8 @@ settled AS MATERIALIZED (
         -- Transactions are counted once each, in whatever order they commit.
         AND settled_xid >= (SELECT lowest_xid FROM progress)
         AND NOT pg_visible_in_snapshot(settled_xid::text::xid8, (SELECT counted FROM progress))
+        -- A number that this cluster has not reached came with a dump, and a recount has counted it.
+        AND (%(is_recount)s::boolean OR settled_xid < (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint))
     ORDER BY id
     LIMIT %(cap)s::int
 ),
