@@ -1,7 +1,7 @@
 """Upkeep compacts small files and deletes old ones, and erased contents are in no file."""
 
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Collection, Iterator, Mapping
+from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +11,9 @@ from django.core.management import CommandError
 from pulljobs import ids
 from pulljobs.engine import outcomes
 from pulljobs.lake.models import ErrorFingerprint, HotKey, LakeDay, Rollup
-from pulljobs.lake.spark import tables
+from pulljobs.lake.spark import erasing, tables
 from pulljobs.lake.spark.tables import Table
-from pulljobs.models import Consumer, Message
+from pulljobs.models import ArchivedJob, Consumer, Message
 from pulljobs.publishing import publish
 from pulljobs.storage import jobs
 from pyspark_pulljobs.schemas import TABLES
@@ -151,6 +151,44 @@ def test_no_byte_of_an_erased_message_is_left_and_every_row_is_accounted_for(
     assert ErrorFingerprint.objects.get().sample == ""
     assert "erase from messages: 1 of 1 days" in capsys.readouterr().err
     run("export", "--with-payload")
+    assert_same(place)
+
+
+class KilledError(BaseException):
+    """Kill of the process, which no code handles."""
+
+
+@pytest.mark.parametrize("by", ["key", "where"])
+@pytest.mark.parametrize("moment", ["in the database", "before the lake", "between its tables"])
+def test_an_erasure_that_was_killed_is_completed_when_it_is_repeated(
+    place: Place, by: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [message] = secret(ConsumerFactory.create(), b"SECRET")
+    run("export", "--with-payload")
+    predicate = {"key": KEY, "where": f"key = '{KEY}'"}[by]
+    updates = []
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    def killed_in_lake(table: Table, days: Mapping[date, Collection[int]]) -> None:
+        updates.append(table.name)
+        if (moment, table.name) != ("between its tables", "archive"):
+            raise KilledError
+        update(table, days)
+
+    update = erasing._update
+    with monkeypatch.context() as kill:
+        if moment == "in the database":
+            kill.setattr(erasing, "_erase_rollups", killed)
+        kill.setattr(erasing, "_update", killed_in_lake)
+        with pytest.raises(KilledError):
+            run("erase", f"--{by}", predicate)
+    expected = {"in the database": 0, "before the lake": 1, "between its tables": 2}
+    assert len(updates) == expected[moment]
+    assert run("erase", f"--{by}", predicate)["messages"] == 1
+    assert found_in(place, "SECRET") == found_in(place, KEY) == []
+    assert (Message.objects.get(pk=message).payload, ArchivedJob.objects.get().error) == (b"", None)
     assert_same(place)
 
 

@@ -2,8 +2,8 @@
 
 The rows stay in both places, with their ids and times, so that `verify` still accounts for them.
 Payload, key, headers and client message id of the messages are erased, and the errors and results
-of their jobs. The database is changed last, in one transaction: an erasure that was interrupted
-finds the messages again when it is repeated.
+of their jobs. The lake's messages are changed last: an erasure that was interrupted finds them
+again when it is repeated, even by a predicate, which is applied to the lake alone.
 """
 
 from collections import defaultdict
@@ -115,15 +115,16 @@ def _erase(
     using: str, location: str, tables: Mapping[str, Table], message_ids: list[int], erased: Erased
 ) -> None:
     settled, job_ids, keys = _find_parts(using, tables, message_ids)
-    for name, row_ids in (("archive", settled), ("messages", message_ids)):
-        days = _by_day(row_ids)
-        for day in days:
+    days = {"archive": _by_day(settled), "messages": _by_day(message_ids)}
+    for name, some in days.items():
+        for day in some:
             verified_days.record_doubt(using, location, PARTITIONED[name], day)
-        _update(tables[name], days)
     with transaction.atomic(using=using):
         params = {"message_ids": message_ids, "job_ids": sorted(job_ids)}
         [row] = run(using, "erase_messages", params)
         _erase_rollups(using, message_ids, keys, job_ids)
+    for name, some in days.items():
+        _update(tables[name], some)
     erased.messages, erased.settlements = len(message_ids), row.settlements
 
 
