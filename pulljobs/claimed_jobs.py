@@ -256,7 +256,7 @@ class ClaimedJob:
         self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver the job, whatever the ack policy. Return False if it has an outcome already.
+        """Deliver the job. Return False if it has an outcome already, as under ACK_FIRST.
 
         Raise TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
         """
@@ -287,7 +287,7 @@ class ClaimedJob:
         self.renew_at = float("inf")
 
     def _settle(self, make: Callable[[], Settlement]) -> bool:
-        if self.settlement is not None:
+        if self.settlement is not None or self.is_settled:
             return False
         self.settlement = make()
         return True

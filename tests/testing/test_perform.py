@@ -104,7 +104,7 @@ def test_a_job_that_is_settled_first_is_delivered_despite_its_run(raised: Except
     def work(job: ClaimedJob) -> str:
         if job.text == "raise":
             raise raised
-        job.nack()
+        assert not job.nack()
         return "result"
 
     registered(work, ack_policy=AckPolicy.ACK_FIRST)

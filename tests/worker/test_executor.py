@@ -17,7 +17,7 @@ from pulljobs.engine.telemetry import HandlerSilent, JobFailed, record_with
 from pulljobs.errors import ChildFailed, Discard, Retry, WaitTimedOut
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Channel
-from pulljobs.states import Event
+from pulljobs.states import Event, State
 from pulljobs.storage.rows import JobView
 from pulljobs.worker.circuits import ConsumerCircuit
 from pulljobs.worker.executor import perform
@@ -295,6 +295,16 @@ def test_the_first_outcome_wins_and_later_calls_return_false() -> None:
 
     assert outcome(function, ack_policy="manual").error == "first"
     assert accepted == [True, False, False]
+
+
+def test_a_job_that_is_delivered_before_its_run_takes_no_other_outcome() -> None:
+    accepted: list[bool] = []
+
+    def function(job: ClaimedJob) -> None:
+        accepted.extend([job.ack("result"), job.nack(), job.reject()])
+
+    assert outcome(function, ack_policy="ack_first").state == State.DELIVERED
+    assert accepted == [False, False, False]
 
 
 def test_ctrl_c_gets_out_of_a_handler_in_the_main_thread() -> None:
