@@ -24,6 +24,7 @@ _LEASE = _(
 ) % {"least": LEAST_LEASE.total_seconds()}
 _PUSH = _("A push consumer needs the URL to push to.")
 _KEY_RATE = _("It needs a rate without a window.")
+_BOUND = _("It needs a max_queued_per_key of 1 or more: 0 means any number.")
 _EXCLUSIVE = _(
     "Exclusive keys run one job at a time, in order: turn off fair_by_key, rate_per_key and "
     "max_in_flight_per_key, or use max_in_flight_per_key=1 in place of exclusive keys."
@@ -178,7 +179,10 @@ class Consumer(FlowLimits, TokenHolder):
     limit_fields = FlowLimits.limit_fields | {
         "exclusive_keys",
         "fair_by_key",
+        "key_limit_counts",
+        "key_overflow",
         "max_in_flight_per_key",
+        "max_queued_per_key",
         "rate_per_key",
     }
 
@@ -291,6 +295,12 @@ class Consumer(FlowLimits, TokenHolder):
             "rate_per_key": (not self.rate_per_key or has_rate, _KEY_RATE),
             "exclusive_keys": (not self.exclusive_keys or not by_turn, _EXCLUSIVE),
         }
+        if not self.max_queued_per_key:
+            bounds["key_overflow"] = (self.key_overflow == self.KeyOverflow.REJECT, _BOUND)
+            bounds["key_limit_counts"] = (
+                self.key_limit_counts == self.KeyLimitCounts.QUEUED,
+                _BOUND,
+            )
         raise_wrong(bounds)
 
     def signing_secrets(self) -> list[str]:

@@ -399,6 +399,8 @@ def claim_params(consumer: Consumer, request_id: str) -> dict[str, object]:
         ({"rate_per_key": True}, "rate_per_key"),
         ({"exclusive_keys": True, "max_in_flight_per_key": 2}, "exclusive_keys"),
         ({"exclusive_keys": True, "fair_by_key": True}, "exclusive_keys"),
+        ({"key_overflow": "drop_oldest"}, "key_overflow"),
+        ({"key_limit_counts": "live"}, "key_limit_counts"),
     ],
 )
 def test_limits_that_contradict_each_other_are_not_saved(

@@ -286,6 +286,8 @@ def test_ack_first_and_transactional_is_refused() -> None:
         ({"rate": "5/s", "rate_burst": 0}, "rate_burst: It must be from 1 to 1000000"),
         ({"rate_burst": 5}, "rate_burst: It must be .* needs a rate"),
         ({"key_overflow": "drop"}, "key_overflow: .*'drop' is not a valid choice"),
+        ({"key_overflow": "replace"}, "key_overflow: It needs a max_queued_per_key of 1 or more"),
+        ({"key_limit_counts": "live"}, "key_limit_counts: It needs a max_queued_per_key"),
         ({"type": "pusj"}, "type: .*'pusj' is not a valid choice"),
         ({"consumer": "a/b"}, "'a/b': The id must have 1 to 255 characters, without slashes"),
         ({"channel": 5}, "5: The id must have 1 to 255 characters, without slashes"),
