@@ -22,6 +22,7 @@ from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
 from pulljobs.storage import progress
 from pulljobs.storage.rows import HeldJob, JobView, StoredMessage, Taken
+from pulljobs.testing.arguments import check_count
 from pulljobs.testing.recording import record
 from pulljobs.worker import executor, transactions
 from pulljobs.worker.flusher import BACK_TO_QUEUE
@@ -63,11 +64,11 @@ def drain(
     still ready after so many `rounds`. A round does not count if it is the first to run a job that
     existed at the start. Raise ConfigurationError if no handler serves the channel and consumer.
     """
+    check_count("rounds", rounds)
     handlers.autodiscover()
     sources = _sources(channel, consumer)
     waiting = set(Job.objects.using(settings().DATABASE).values_list("id", flat=True))
-    drained: list[DrainedJob] = []
-    left = rounds
+    drained, left = list[DrainedJob](), rounds
     while True:
         new = [run for source in sources for run in _drain_round(*source, delayed)]
         has_stepped = [hooks.load(step)(settings().DATABASE) for step in hooks.drain_steps]
@@ -75,8 +76,7 @@ def drain(
             return drained
         drained += new
         done = {run.job.id for run in new}
-        if waiting.isdisjoint(done):
-            left -= 1
+        left -= waiting.isdisjoint(done)
         waiting -= done
         if left < 1 and any(_is_ready(puller, delayed) for puller, _handler in sources):
             raise AssertionError(

@@ -14,12 +14,15 @@ from django.utils import timezone
 
 from pulljobs import handlers
 from pulljobs.claimed_jobs import Grant
+from pulljobs.conf import settings
 from pulljobs.engine import encodings, outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
-from pulljobs.publishing import Payload, encoded
+from pulljobs.models.options import check_flags
+from pulljobs.publishing import Draft, Payload, checked
 from pulljobs.states import Event
 from pulljobs.storage.rows import HeldJob, StoredMessage
+from pulljobs.testing.arguments import check_aware, check_count
 from pulljobs.testing.recording import RecordedFunction, record
 from pulljobs.worker import executor, transactions
 
@@ -62,11 +65,22 @@ def perform(
 
     The options of the handler's registration apply. A function that is not registered has none. A
     transactional handler gets its transaction, which is rolled back where a worker would do so.
-    Raise AssertionError if the handler raised LeaseLost.
+    Raise AssertionError if the handler raised LeaseLost, and InvalidMessage or TypeError for
+    arguments that no job has.
     """
     handler = _registration(function)
     recorded = record(_with_query(handler))
-    body, usual_type = encoded(payload)
+    draft = Draft(
+        payload=payload,
+        key=key,
+        headers=headers or {},
+        priority=priority,
+        message_id=message_id,
+        content_type=content_type,
+    )
+    check_flags("perform", stopping=stopping, lost=lost)
+    check_count("retry_count", retry_count)
+    check_count("deliveries", deliveries or 0)
     grant = Grant(
         handler=_without_rows(handler, recorded),
         lease_duration=timedelta(seconds=30),
@@ -74,29 +88,36 @@ def perform(
         renew=lambda job: not lost,
         stopping=lambda: stopping,
     )
-    published = (published_at or timezone.now()).astimezone()
     job = ClaimedJob(
         HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
-        StoredMessage(
-            1,
-            body,
-            content_type or usual_type,
-            headers,
-            encodings.encode_timestamp(published),
-            message_id,
-            key,
-        ),
+        _stored(draft, timezone.now() if published_at is None else published_at),
         Held(1, uuid4()),
         grant,
     )
+    job.is_settled = handler.ack_policy is AckPolicy.ACK_FIRST  # A worker has delivered it by now.
     with _transaction(handler):
         outcome = executor.perform(job)
         if handler.transactional and (lost or not _keeps_effects(job, outcome, recorded)):
             for using in transactions.databases():
                 transaction.set_rollback(True, using=using)
-    if handler.ack_policy is AckPolicy.ACK_FIRST:
-        outcome = outcomes.deliver(job.held)  # A worker would have delivered before the run.
+    if job.is_settled:
+        outcome = outcomes.deliver(job.held)
     return _performed(outcome, recorded)
+
+
+def _stored(draft: Draft, published_at: datetime) -> StoredMessage:
+    """Return the message of a draft as a worker reads it, or raise what a publish raises."""
+    check_aware("published_at", published_at)
+    message = checked(draft, settings())
+    return StoredMessage(
+        1,
+        message.payload,
+        message.content_type,
+        message.headers or None,
+        encodings.encode_timestamp(published_at.astimezone()),
+        message.client_message_id,
+        message.key,
+    )
 
 
 def _performed(outcome: Settlement | None, recorded: RecordedFunction) -> PerformedJob:

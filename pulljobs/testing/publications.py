@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from pulljobs.conf import settings
 from pulljobs.models import Message
 from pulljobs.publishing import JSON, encoded
+from pulljobs.testing.arguments import check_count, check_text
 
 ANY: Final = object()
 """Stand-in for any payload."""
@@ -32,6 +33,7 @@ class PublishedMessage(NamedTuple):
 
 def published(channel: str) -> list[PublishedMessage]:
     """Return the messages that were published on a channel, in the order of their ids."""
+    check_text("channel", channel)
     rows = Message.objects.using(settings().DATABASE).filter(channel__name=channel).order_by("id")
     return [
         PublishedMessage(
@@ -57,6 +59,13 @@ def assert_published(
     PublishedMessage, such as key, priority, headers or message_id. The messages are in the order of
     their ids. The AssertionError lists all messages of the channel.
     """
+    if count is not None:
+        check_count("count", count)
+    if unknown := attributes.keys() - set(PublishedMessage._fields):
+        raise TypeError(
+            f"A message has no {', '.join(sorted(unknown))}: its fields are "
+            f"{', '.join(PublishedMessage._fields)}."
+        )
     messages = published(channel)
     matching = [message for message in messages if _matches(message, payload, attributes)]
     if len(matching) == count or (matching and count is None):

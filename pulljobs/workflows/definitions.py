@@ -97,7 +97,8 @@ def find(function: Callable[..., Any]) -> Workflow:
     for each in registered():
         if each.function == function:
             return each
-    raise ConfigurationError(f"{name_of(function)} is no workflow: decorate it with @workflow.")
+    name = name_of(function) if callable(function) else repr(function)
+    raise ConfigurationError(f"{name} is no workflow: decorate it with @workflow.")
 
 
 def _handler_of(made: Workflow) -> Callable[[ClaimedJob], Any]:

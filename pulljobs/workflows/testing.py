@@ -16,6 +16,7 @@ from pulljobs.handlers import ClaimedJob, Handler
 from pulljobs.models import Job
 from pulljobs.pulling import Puller
 from pulljobs.states import SETTLED, State
+from pulljobs.testing.arguments import check_count, pairs_of, texts_of
 from pulljobs.testing.draining import DrainedJob, claim_ready, run_claimed
 from pulljobs.workflows import definitions, jumping
 from pulljobs.workflows.definitions import Workflow
@@ -66,12 +67,13 @@ def run_workflow(
     AssertionError if the run waits for a signal without a timeout or for a child that does not end,
     if no claim takes it, or if it does not end within `max_claims`.
     """
-    wanted = {crash_after} if isinstance(crash_after, str) else set(crash_after)
-    crashes = _Crashes(wanted | _crash_after.get())
+    check_count("max_claims", max_claims)
+    sent = pairs_of("signals", signals)
+    crashes = _Crashes(texts_of("crash_after", crash_after) | _crash_after.get())
     workflow, handler = _find(function, crashes)
     consumer = handlers.subscribed(handler)
     run_id = _publish(workflow, consumer.pk, payload)
-    for name, value in signals.items() if isinstance(signals, Mapping) else signals:
+    for name, value in sent:
         signal(run_id, name, value)
     puller = Puller(settings().DATABASE, consumer)
     exception, claims = None, 0
@@ -88,7 +90,7 @@ def run_workflow(
 @contextmanager
 def crash_after(*steps: str) -> Iterator[None]:
     """Add these steps to the argument `crash_after` of each `run_workflow` in the block."""
-    reset = _crash_after.set(_crash_after.get() | set(steps))
+    reset = _crash_after.set(_crash_after.get() | texts_of("crash_after", steps))
     try:
         yield
     finally:
