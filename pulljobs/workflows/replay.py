@@ -162,9 +162,16 @@ class Replay:
         if not self.failed:
             return []
         caller = find_caller()
-        caught = [each for each in self.failed if caller in (each.caller, self.main)]
-        self.failed = [each for each in self.failed if caller not in (each.caller, self.main)]
+        caught = [each for each in self.failed if self._has_caught(caller, each)]
+        self.failed = [each for each in self.failed if each not in caught]
         return caught
+
+    def _has_caught(self, caller: object, failed: FailedStep) -> bool:
+        if caller is failed.caller:
+            return True
+        # asyncio notes in this attribute that no code has awaited the failure of a task yet.
+        is_unseen = getattr(failed.caller, "_log_traceback", False)
+        return caller is self.main and not is_unseen
 
     def number_now(self, name: str) -> int:
         """Return which call of a step, counted from 1, runs now, or else comes next.

@@ -371,6 +371,26 @@ def test_a_failure_that_nothing_catches_is_not_stored_by_other_tasks(bench: Benc
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_failure_that_nothing_has_awaited_yet_is_not_stored(bench: Bench) -> None:
+    calls: list[int] = []
+
+    async def fetch() -> int:
+        calls.append(1)
+        return 1 // (len(calls) - 1)
+
+    async def overlap(run: AsyncRun) -> Any:
+        fetching = asyncio.create_task(run.step("fetch", fetch))
+        await run.step("reserve", asyncio.sleep, 0.05)
+        await run.step("charge", abs, -3)
+        return await fetching
+
+    bench.workflow(overlap)
+    bench.start()
+    assert drain(delayed=True)[-1].job.state == State.DELIVERED
+    assert len(calls) == 2
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_failure_of_another_task_that_was_caught_is_stored(bench: Bench) -> None:
     calls: list[int] = []
 
