@@ -217,7 +217,7 @@ class ClaimedJob:
 
     @property
     def stopping(self) -> bool:
-        """True once the worker is asked to stop: the handler should end soon, or raise `Retry`."""
+        """True once the worker is asked to stop: the handler should end soon, or raise `Snooze`."""
         return self._grant.stopping()
 
     @property

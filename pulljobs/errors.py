@@ -31,6 +31,7 @@
     |   `-- StreamTaken         another query runs this stream
     `-- HandlerSignal           raised by handlers, never logged as an error
         |-- Retry
+        |-- Snooze
         |-- Discard
         `-- AlreadySettled      the handler has written its outcome
 
@@ -289,6 +290,14 @@ class HandlerSignal(PulljobsError):
     """Base of the exceptions by which a handler chooses an outcome, never logged as errors."""
 
 
+def _check_delay(after: timedelta) -> None:
+    """Raise TypeError or ValueError unless `after` is a timedelta of at most 100 years."""
+    if not hasattr(after, "total_seconds"):
+        raise TypeError(f"after must be a timedelta, not {after!r}.")
+    if after > LONGEST_DELAY:
+        raise ValueError(f"after must be at most 100 years, not {after!r}.")
+
+
 class Retry(HandlerSignal):
     """Exception that retries the job, after the consumer's own delay or after the given one.
 
@@ -304,10 +313,8 @@ class Retry(HandlerSignal):
         backoff: bool = True,
         throttle: bool | Literal["key"] = False,
     ) -> None:
-        if after is not None and not hasattr(after, "total_seconds"):
-            raise TypeError(f"after must be a timedelta, not {after!r}.")
-        if after is not None and after > LONGEST_DELAY:
-            raise ValueError(f"after must be at most 100 years, not {after!r}.")
+        if after is not None:
+            _check_delay(after)
         if throttle not in (True, False, "key"):
             raise ValueError(f'throttle must be True, False or "key", not {throttle!r}.')
         if throttle and after is None:
@@ -315,6 +322,18 @@ class Retry(HandlerSignal):
         super().__init__(reason or "retry")
         self.after, self.backoff, self.throttle = after, backoff, throttle
         self.reason = str(self)
+
+
+class Snooze(HandlerSignal):
+    """Exception that queues the job again after a time, because it can't be done yet.
+
+    The job is not charged, so it can be snoozed without a limit. Its age is in `job.published_at`.
+    """
+
+    def __init__(self, after: timedelta, reason: str = "") -> None:
+        _check_delay(after)
+        super().__init__(reason or "snooze")
+        self.after, self.reason = after, str(self)
 
 
 class Discard(HandlerSignal):

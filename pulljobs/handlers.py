@@ -5,8 +5,8 @@
     def invoice(job: ClaimedJob) -> None:
         Invoice.objects.create(order_id=job.json()["order"])
 
-A handler that returns delivers its job, and the return value is stored as the result. It raises
-`Retry` or `Discard` for another outcome. The ack policy decides about any other exception.
+A handler that returns delivers its job, and the return value is stored as the result. For another
+outcome it raises `Retry`, `Snooze` or `Discard`. The ack policy decides about any other exception.
 """
 
 from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ None, or a DataFrame or table with the outcomes of single jobs: `job_id`, and
 
 Jobs that it does not name are delivered. A job whose outcome can't be written, for example because
 the result is invalid JSON or too long, is retried alone. If the handler raises
-`pulljobs.errors.Retry`, `Discard` or another exception, all jobs of the call get the outcome that a
-worker gives for it. A call gets jobs of one batch, and at most as many as
+`pulljobs.errors.Retry`, `Snooze`, `Discard` or another exception, all jobs of the call get the
+outcome that a worker gives for it. A call gets jobs of one batch, and at most as many as
 `spark.sql.execution.arrow.maxRecordsPerBatch`.
 """
 
@@ -29,7 +29,7 @@ import pyarrow as pa
 from pulljobs.engine import outcomes
 from pulljobs.engine.error_texts import format_error
 from pulljobs.engine.outcomes import Held, Settlement
-from pulljobs.errors import ConfigurationError, Discard, LakeError, Retry
+from pulljobs.errors import ConfigurationError, Discard, LakeError, Retry, Snooze
 from pyspark_pulljobs import settling
 
 PANDAS: Final = "pandas"
@@ -83,6 +83,11 @@ class Handling:
             returned = function(self._to_argument(batch))
         except Discard as discard:
             return [outcomes.reject(job, settling.to_error_text(discard.reason)) for job in held]
+        except Snooze as snooze:
+            error = settling.to_error_text(snooze.reason)
+            return [
+                outcomes.release(job, after=snooze.after, started=True, error=error) for job in held
+            ]
         except Retry as retry:
             error = settling.to_error_text(retry.reason)
             return [outcomes.retry(job, error, after=retry.after) for job in held]

@@ -25,7 +25,7 @@ from pulljobs.client.messages import AsyncMessage, Message
 from pulljobs.client.publishing import AsyncProducer, Producer
 from pulljobs.client.pulling import AsyncPullConsumer, PullConsumer
 from pulljobs.client.strategies import Backoff, Delay, exponential, full_jitter, linear, up_to
-from pulljobs.errors import Discard, Retry
+from pulljobs.errors import Discard, Retry, Snooze
 
 __all__ = [
     "AsyncMessage",
@@ -51,6 +51,7 @@ __all__ = [
     "Receipt",
     "Refused",
     "Retry",
+    "Snooze",
     "Subscription",
     "Unreachable",
     "exponential",

@@ -11,7 +11,7 @@
             |-- NotFound      no such channel, or no broker at this URL
             `-- NotPullable   the consumer was deleted, or is of type push
 
-Handlers raise `pulljobs.errors.Retry` and `pulljobs.errors.Discard`, as in the worker. Wrong
+Handlers raise `Retry`, `Snooze` and `Discard` of `pulljobs.errors`, as in the worker. Wrong
 arguments raise `pulljobs.errors.ConfigurationError`, and messages that cannot be encoded
 `pulljobs.errors.InvalidMessage`.
 """

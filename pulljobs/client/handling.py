@@ -14,7 +14,7 @@ from pulljobs.client.bodies import Outcome, Throttle
 from pulljobs.client.messages import Received
 from pulljobs.client.strategies import Delay
 from pulljobs.engine.circuit import Result
-from pulljobs.errors import Discard, LeaseLost, Retry
+from pulljobs.errors import Discard, LeaseLost, Retry, Snooze
 
 Handler = Callable[[Any], Any]
 
@@ -123,6 +123,9 @@ class Handling:
             return Ending(Outcome.DEAD, _text(error.reason))
         if isinstance(error, LeaseLost):
             return Ending(Outcome.RELEASE, result=Result.NEUTRAL)
+        if isinstance(error, Snooze):
+            wait = bodies.delay(error.after.total_seconds())
+            return Ending(Outcome.RELEASE, _text(error.reason), wait, Result.NEUTRAL)
         if isinstance(error, Retry):
             after = None if error.after is None else error.after.total_seconds()
             result = Result.FAILURE if error.backoff else Result.NEUTRAL

@@ -145,14 +145,18 @@ def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlem
 
 
 def release(
-    held: Held, *, after: timedelta | None = None, started: bool | None = None
+    held: Held,
+    *,
+    after: timedelta | None = None,
+    started: bool | None = None,
+    error: str | None = None,
 ) -> Settlement:
     """Return the outcome that queues a job again uncharged, by default without a delay.
 
     With `started` the job may have run, so the tokens of rate limits that it took are not given
-    back.
+    back. The attempt gets the text `error`, the job keeps the error of its last failure.
     """
-    return Settlement(held, Event.RELEASE, delay=after, started=started)
+    return Settlement(held, Event.RELEASE, delay=after, started=started, error=error)
 
 
 def suspend(held: Held, after: timedelta) -> Settlement:

@@ -684,7 +684,7 @@ class Migration(migrations.Migration):
                     models.BooleanField(
                         db_default=True,
                         default=True,
-                        help_text="A job that waits for its retry keeps its key.",
+                        help_text="A job that waits for its retry, or is snoozed, keeps its key.",
                     ),
                 ),
                 (

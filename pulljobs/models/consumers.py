@@ -105,7 +105,7 @@ class Consumer(FlowLimits, TokenHolder):
     hold_key_on_retry = models.BooleanField(
         default=True,
         db_default=True,
-        help_text=_("A job that waits for its retry keeps its key."),
+        help_text=_("A job that waits for its retry, or is snoozed, keeps its key."),
     )
     max_queued_per_key = models.PositiveIntegerField(
         default=0,

@@ -9,7 +9,7 @@ from django.utils import timezone
 from pulljobs import handlers, ids
 from pulljobs.engine.circuit import task_of
 from pulljobs.engine.error_texts import format_error
-from pulljobs.errors import ConfigurationError, Discard, LeaseLost, Retry
+from pulljobs.errors import ConfigurationError, Discard, LeaseLost, Retry, Snooze
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
 from pulljobs.outcome_texts import clean, encoded
 from pulljobs.run_limits import RunLimits
@@ -142,7 +142,7 @@ def _gives_up(job: ClaimedJob, error: BaseException) -> bool:
         return False
     if isinstance(error, Discard):
         return job.handler.ack_policy is not AckPolicy.ACK_FIRST
-    follows_policy = not isinstance(error, (Retry, LeaseLost, KeyboardInterrupt))
+    follows_policy = not isinstance(error, (Retry, Snooze, LeaseLost, KeyboardInterrupt))
     return follows_policy and job.handler.ack_policy is AckPolicy.REJECT_ON_ERROR
 
 

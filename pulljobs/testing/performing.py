@@ -31,13 +31,13 @@ class PerformedJob(NamedTuple):
     """Outcome that a worker would write for the job, as `perform` returns it."""
 
     event: Event
-    """DELIVER, RETRY or REJECT."""
+    """DELIVER, RETRY, RELEASE or REJECT. A snoozed job is released."""
     result: Any
     """Return value of the handler, encoded as JSON and decoded again."""
     error: str | None
-    """Error text of a retry or a rejection, or None."""
+    """Error text of a retry or a rejection, reason of a snooze, or None."""
     after: timedelta | None
-    """Delay of a retry, or None if the retry strategy of the consumer sets it."""
+    """Delay of a retry or a snooze, or None if the retry strategy of the consumer sets it."""
     exception: BaseException | None
     """Exception that the handler raised, or that its transaction raised at its end, or None."""
 

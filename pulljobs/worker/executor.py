@@ -22,6 +22,7 @@ from pulljobs.errors import (
     LeaseLost,
     PulljobsError,
     Retry,
+    Snooze,
     WaitTimedOut,
 )
 from pulljobs.handlers import AckPolicy, ClaimedJob
@@ -213,6 +214,9 @@ def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
     job.verdict = _result_of_error(error)
     if isinstance(error, Retry):
         return job.limited(outcomes.retry(job.held, clean(str(error)), after=error.after))
+    if isinstance(error, Snooze):
+        reason = clean(str(error))
+        return outcomes.release(job.held, after=error.after, started=True, error=reason)
     if isinstance(error, Discard):
         return outcomes.reject(job.held, clean(str(error)))
     _emit_failure(job, error)
@@ -223,8 +227,8 @@ def _result_of_error(error: BaseException) -> Result:
     """Return the result that the circuit counts for an exception of a handler."""
     if isinstance(error, Retry):
         return Result.FAILURE if error.backoff else Result.NEUTRAL
-    if isinstance(error, WaitTimedOut | ChildFailed):
-        return Result.NEUTRAL  # A sender or a child failed, not what the consumer depends on.
+    if isinstance(error, Snooze | WaitTimedOut | ChildFailed):
+        return Result.NEUTRAL  # Nothing that the consumer depends on has failed.
     return Result.SUCCESS if isinstance(error, Discard) else Result.FAILURE
 
 

@@ -9,7 +9,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pulljobs.errors import AlreadySettled, HandlerSignal, LeaseLost, Retry, WaitTimedOut
+from pulljobs.errors import (
+    AlreadySettled,
+    HandlerSignal,
+    LeaseLost,
+    Retry,
+    Snooze,
+    WaitTimedOut,
+)
 from pulljobs.workflows.effects import Operation, Pause, StoreCall, UserCall
 from pulljobs.workflows.failures import decode_failure
 from pulljobs.workflows.replay import (
@@ -78,7 +85,7 @@ def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
     began = time.monotonic()
     try:
         yield
-    except (Retry, AlreadySettled, LeaseLost, asyncio.CancelledError):
+    except (Retry, Snooze, AlreadySettled, LeaseLost, asyncio.CancelledError):
         context.replay.end(step)
         raise
     except Exception as error:

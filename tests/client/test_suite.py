@@ -20,6 +20,7 @@ from pulljobs.client import (
     NotPublished,
     Producer,
     Retry,
+    Snooze,
     Subscription,
 )
 from pulljobs.models import Producer as ProducerRow
@@ -276,6 +277,22 @@ def test_how_handlers_end_their_messages(side: Side) -> None:
 
     side.run(handle, max_in_flight=10)
     assert side.world.states() == {"DELIVERED": 2, "QUEUED": 2, "DEAD": 2}
+
+
+def test_a_snoozed_message_comes_again_and_is_not_charged(side: Side) -> None:
+    """A snooze queues the job after its delay, and counts neither as an attempt nor a failure."""
+    side.producer().publish(b"x")
+    attempts: list[int] = []
+
+    def handle(message: Any) -> None:
+        attempts.append(message.attempts)
+        if len(attempts) < 4:
+            raise Snooze(timedelta(seconds=0.1))
+        side.running.stop()
+
+    side.run(handle, max_attempts=2, backoff=Backoff(after=1))
+    assert side.world.states() == {"DELIVERED": 1}
+    assert attempts == [1, 1, 1, 1]
 
 
 def test_an_invalid_outcome_of_a_handler_harms_no_other_message(side: Side) -> None:

@@ -2,12 +2,13 @@
 
 import os
 import time
+from datetime import timedelta
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
-from pulljobs.errors import Discard
+from pulljobs.errors import Discard, Snooze
 
 
 def sort_out(frame: pd.DataFrame) -> pd.DataFrame:
@@ -23,6 +24,10 @@ def is_fine(table: pa.Table) -> None:
 
 def gives_up(table: Any) -> None:
     raise Discard("no longer wanted")
+
+
+def snoozes(table: Any) -> None:
+    raise Snooze(timedelta(hours=1), "not before noon")
 
 
 def raises(table: Any) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
+from django.db.models.functions import Now
 from django.test import override_settings
 from django.utils import timezone
 from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ from pulljobs import operating
 from pulljobs.errors import ConfigurationError, LakeError
 from pulljobs.lake.models import StreamBatch
 from pulljobs.lake.spark import checkpoints, consuming
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease
 from pulljobs.states import State
 from pyspark_pulljobs import stream as stream_of_jobs
 from pyspark_pulljobs.handling import Handling, resolve
@@ -98,6 +99,17 @@ def test_what_a_handler_raises_goes_for_all_it_was_given(
     assert consume(consumer, tmp_path, handler)["failed"] == 3
     assert {(job.error or "").partition("\n")[0] for job in Job.objects.all()} == {error}
     assert states() == {state: 3}
+
+
+def test_a_handler_that_snoozes_queues_all_it_was_given_uncharged(
+    spark: SparkSession, consumer: Consumer, tmp_path: Path
+) -> None:
+    published(consumer, 3)
+    assert consume(consumer, tmp_path, "snoozes")["acked"] == 0
+    later = Job.objects.filter(available_at__gt=Now() + timedelta(minutes=50))
+    assert list(later.values_list("retry_count", "deliveries", "error")) == [(0, 0, None)] * 3
+    reasons = Attempt.objects.values_list("event", "error")
+    assert list(reasons) == [("release", "not before noon")] * 3
 
 
 def test_a_job_that_a_handler_names_twice_is_an_error(

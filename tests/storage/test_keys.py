@@ -364,6 +364,14 @@ class TestFreeing:
         deliver(*held)
         assert ids(claim(consumer)) == [third]
 
+    @pytest.mark.parametrize("hold", [True, False])
+    def test_a_release_with_a_delay_keeps_its_key_as_a_retry_does(self, hold: bool) -> None:
+        """Later jobs of the key wait for a snoozed job only with `hold_key_on_retry`."""
+        consumer = exclusive(hold_key_on_retry=hold)
+        _first, second = queued(consumer, "aa")
+        pulling.finish([outcomes.release(claim(consumer)[0], after=LATER, started=True)])
+        assert ids(claim(consumer)) == ([] if hold else [second])
+
     def test_a_crashed_holders_job_holds_its_key_through_the_back_off(self) -> None:
         consumer = exclusive(hold_key_on_retry=False, retry_strategy="constant:60")
         queued(consumer, "aa")

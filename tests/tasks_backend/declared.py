@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ObjectDoesNotExist
 
-from pulljobs.errors import Discard, Retry
+from pulljobs.errors import Discard, Retry, Snooze
 from pulljobs.tasks_backend import task_options
 from pulljobs.tasks_backend.interface import TaskContext
 
@@ -52,6 +52,7 @@ class Place:
 
 ERRORS = {
     "discard": Discard("no such user"),
+    "snooze": Snooze(timedelta(hours=1)),
     "retry": Retry(reason="example.com: refused"),
     "missing": Place.DoesNotExist("no place"),
     "value": ValueError("no luck"),

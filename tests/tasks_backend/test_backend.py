@@ -192,6 +192,15 @@ def test_a_task_that_keeps_failing_is_finished_once(tasks: ModuleType, how: str,
     assert statuses == [tasks.end.get_result(result.id).status] == ["FAILED"]
 
 
+@pytest.mark.parametrize("tasks", [{}, {"ack_policy": "reject_on_error"}], indirect=True)
+def test_a_snoozed_task_is_ready_again_without_an_error(tasks: ModuleType) -> None:
+    with received(task_finished) as statuses:
+        id = tasks.end.enqueue("snooze").id
+        assert len(drain()) == 1
+    result = tasks.end.get_result(id)
+    assert (result.status, result.errors, statuses) == (TaskResultStatus.READY, [], [])
+
+
 @pytest.mark.parametrize("tasks", [{"transactional": True}], indirect=True)
 def test_no_signal_is_sent_for_a_task_that_is_rolled_back(tasks: ModuleType) -> None:
     with received(task_finished) as statuses:

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import override_settings
 
 from pulljobs import jobs
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, record_with
-from pulljobs.errors import ChildFailed, Discard, Retry, WaitTimedOut
+from pulljobs.errors import ChildFailed, Discard, Retry, Snooze, WaitTimedOut
 from pulljobs.handlers import AckPolicy, ClaimedJob
-from pulljobs.models import Channel
+from pulljobs.models import Attempt, Channel, Job
 from pulljobs.states import Event, State
 from pulljobs.storage.rows import JobView
 from pulljobs.worker.circuits import ConsumerCircuit
@@ -195,10 +196,30 @@ def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> No
     assert levels == [0, 0, 0, 1]
 
 
+@pytest.mark.parametrize("policy", [policy for policy in AckPolicy if policy != "ack_first"])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_snoozed_job_waits_uncharged(policy: AckPolicy, transactional: bool) -> None:
+    """A snooze queues the job for later, by any policy: no retry, no delivery and no error."""
+    snooze = raising(Snooze(HOUR, "not before\x00 noon"))
+    view = outcome(snooze, ack_policy=policy, transactional=transactional)
+    assert (view.state, view.retry_count, view.error) == ("QUEUED", 0, None)
+    job = Job.objects.get(available_at__gt=Now() + 0.9 * HOUR)
+    assert (job.deliveries, job.suspect) == (0, False)
+    attempt = Attempt.objects.get()
+    assert (attempt.event, attempt.error) == ("release", "not before\ufffd noon")
+
+
+@pytest.mark.parametrize("after", [5, None, timedelta(days=3_000_000)])
+def test_a_wrong_delay_of_a_snooze_is_an_error_of_the_handler(after: Any) -> None:
+    view = outcome(lambda job: raising(Snooze(after))(job), ack_policy="reject_on_error")
+    assert view.state == "DEAD"
+    assert "after must be" in (view.error or "")
+
+
 @pytest.mark.parametrize("policy", AckPolicy)
 @pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("error", [Discard("x"), Retry(backoff=False)])
-def test_discards_and_retries_without_back_off_are_no_failures(
+@pytest.mark.parametrize("error", [Discard("x"), Retry(backoff=False), Snooze(HOUR)])
+def test_discards_snoozes_and_retries_without_back_off_are_no_failures(
     error: Exception, policy: AckPolicy, is_async: bool
 ) -> None:
     def function(job: ClaimedJob) -> None:

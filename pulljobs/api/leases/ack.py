@@ -196,5 +196,7 @@ OUTCOMES: Final[Mapping[JobOutcome, Callable[[Held, OutcomeBody], Settlement]]] 
     JobOutcome.RETRY: lambda held, given: outcomes.retry(
         held, _error_of(given) or NO_ERROR, after=_delay_of(given)
     ),
-    JobOutcome.RELEASE: lambda held, given: outcomes.release(held, after=_delay_of(given)),
+    JobOutcome.RELEASE: lambda held, given: outcomes.release(
+        held, after=_delay_of(given), error=_error_of(given) or None
+    ),
 }

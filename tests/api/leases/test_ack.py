@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from pulljobs import ids, pulling
 from pulljobs.api.leases import owned_items
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease
+from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease
 from pulljobs.storage import protocol
 from tests.api.caller import publish, subscription
 from tests.api.leases.serving import LONG, Puller, in_flight, outcome_of, waiting
@@ -59,9 +59,10 @@ def test_outcomes(puller: Puller) -> None:
 def test_a_release_may_ask_for_a_delay_and_is_charged_nothing(puller: Puller) -> None:
     publish()
     [held] = puller.taken()
-    assert puller.statuses(outcome_of(held, "RELEASE", DelaySeconds=3600)) == ["ok"]
+    assert puller.statuses(outcome_of(held, "RELEASE", DelaySeconds=3600, Reason="noon")) == ["ok"]
     job = Job.objects.get(available_at__gt=Now() + timedelta(minutes=50))
-    assert (job.retry_count, job.deliveries) == (0, 0)
+    assert (job.retry_count, job.deliveries, job.error) == (0, 0, None)
+    assert Attempt.objects.get().error == "noon"
 
 
 def test_a_repeated_ack_changes_nothing(puller: Puller) -> None:

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group, Permission
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from pulljobs.errors import Discard, StepMismatch, UnknownChannel, WorkflowError
+from pulljobs.errors import Discard, Snooze, StepMismatch, UnknownChannel, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.storage import nodes
@@ -425,6 +425,46 @@ def test_a_caught_discard_is_stored(bench: Bench) -> None:
     bench.workflow(order)
     tested = run_workflow(order)
     assert (tested.result, len(calls)) == ("no stock", 1)
+
+
+def test_a_snooze_in_a_step_begins_the_step_again_later(bench: Bench) -> None:
+    """A snooze is no result of the step: a later claim calls it again, and no retry is charged."""
+    calls: list[str] = []
+
+    def is_delivered() -> bool:
+        calls.append("asked")
+        if len(calls) < 4:
+            raise Snooze(timedelta(hours=1))
+        return True
+
+    def order(run: Run) -> Any:
+        run.step("pack", calls.append, "packed")
+        return run.step("delivered", is_delivered)
+
+    bench.workflow(order)
+    bench.start()
+    ran = drain(delayed=True)[-1]
+    assert (ran.job.state, ran.job.retry_count) == (State.DELIVERED, 0)
+    assert calls == ["packed", "asked", "asked", "asked"]
+
+
+def test_a_caught_snooze_is_not_stored(bench: Bench) -> None:
+    """A snooze that the workflow catches is no result either: the replay calls the step again."""
+    calls: list[int] = []
+
+    def is_delivered() -> None:
+        calls.append(1)
+        raise Snooze(timedelta(hours=1))
+
+    def order(run: Run) -> None:
+        with suppress(Snooze):
+            run.step("delivered", is_delivered)
+        run.sleep("night", timedelta(hours=8))
+
+    bench.workflow(order)
+    bench.start()
+    assert drain(delayed=True)[-1].job.state == State.DELIVERED
+    assert len(calls) == 2
 
 
 @pytest.mark.django_db(transaction=True)

@@ -73,7 +73,8 @@ failed AS MATERIALIZED (
         spared,
         -- It was lost for the second time, for unknown reasons. It runs alone now, which shows whether it is the cause.
         unexplained AND job.deliveries >= least(job.retry_count + 2, consumer.max_deliveries) AS isolated,
-        event = 'retry' AND NOT consumer.hold_key_on_retry AS lets_go
+        (event = 'retry' OR event = 'release' AND offered.delay > interval '0')
+            AND NOT consumer.hold_key_on_retry AS lets_go
     FROM clock
     CROSS JOIN offered
     CROSS JOIN LATERAL (
