@@ -40,11 +40,13 @@ from pulljobs.storage import (
 from pulljobs.storage.partitions import Partition
 from pyspark_pulljobs import adbc
 from pyspark_pulljobs.filesystems import open_location
+from tests.databases.test_grants import being, grant, role
 from tests.days import drop_days, no_days
 from tests.factories import USING, ConsumerFactory, TimedRun, claimed, published
 from tests.lake.lakes import Place, assert_same, files, lakes, ours, run, setting_of
 from tests.sessions import query, session, wait_for_other_transactions
 
+__all__ = ["role"]
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.owner]
 TODAY = datetime.now(UTC).date()
 OLD = TODAY - timedelta(days=40)
@@ -434,6 +436,23 @@ def test_a_service_outlives_a_server_that_takes_no_connection(
     [failed] = events
     assert isinstance(failed, LoopFailed)
     assert failed.error.startswith("No connection to database 'nosuch'")
+
+
+def test_a_service_whose_role_may_drop_nothing_says_so_once(place: Place, role: str) -> None:
+    settled_on(OLD, ConsumerFactory.create())
+    run("export")
+    grant(role, "lake")
+    retain = LakeStep("retain", 0, watching.Retention(no_session))
+    service, kept = LakeService([retain]), partitions.existing(USING, "pulljobs_message")
+    with (
+        override_settings(PULLJOBS={"LAKE": setting_of(place), "RETENTION": RETENTION}),
+        being(role),
+    ):
+        [(name, line)] = service.tick()
+        assert name == "retain"
+        assert "does not own pulljobs_archived_job and pulljobs_message: run `pulljobs main" in line
+        assert list(service.tick()) == []
+    assert partitions.existing(USING, "pulljobs_message") == kept
 
 
 def test_a_server_that_ends_a_copy_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,16 @@ from pulljobs.lake.spark import (
 from pulljobs.lake.spark.comparing import PARTITIONED, Days
 from pulljobs.lake.spark.export_run import Sessions
 from pulljobs.lake.spark.exporting import ExportOptions
+from pulljobs.storage import partitions
 from pulljobs.storage.partitions import Partition
 
 DAY_SECONDS: Final = 86_400.0
 KEPT: Final = timedelta(days=7)
 """Age from which files that only older versions of a table name are removed."""
+LEFT: Final = (
+    "no day is dropped here, because this role does not own {}: run `pulljobs maintain` daily as "
+    "their owner, which drops the days that are equal"
+)
 
 
 @dataclass(slots=True)
@@ -94,7 +99,7 @@ def plan_steps(
         LakeStep("export", export_every, lambda: _export(options, sessions, always_spark)),
         LakeStep("rollup", rollup_every, lambda: _roll_up(sessions, always_spark)),
         LakeStep("verify", DAY_SECONDS, lambda: _verify(sessions)),
-        LakeStep("retain", DAY_SECONDS, lambda: _retain(sessions)),
+        LakeStep("retain", DAY_SECONDS, Retention(sessions)),
         LakeStep("compact", DAY_SECONDS, _compact),
         LakeStep("vacuum", DAY_SECONDS, _vacuum),
     ]
@@ -137,11 +142,23 @@ def list_unverified(using: str, location: str) -> Days:
     }
 
 
-def _retain(sessions: Sessions) -> str:
-    if (age := settings().RETENTION) is None:
-        return ""
-    done = retaining.retain(settings().DATABASE, tables.location(), age, [], sessions)
-    return ", ".join(f"{partition.name} was dropped" for partition in done.dropped)
+class Retention:
+    """Step that drops old days, or says once that its database role may drop none."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions, self._is_explained = sessions, False
+
+    def __call__(self) -> str:
+        """Return a line about the dropped days, or once about a role that may drop none."""
+        using, age = settings().DATABASE, settings().RETENTION
+        if age is None:
+            return ""
+        if tables_of_others := partitions.not_owned(using):
+            line = "" if self._is_explained else LEFT.format(" and ".join(tables_of_others))
+            self._is_explained = True
+            return line
+        done = retaining.retain(using, tables.location(), age, [], self._sessions)
+        return ", ".join(f"{partition.name} was dropped" for partition in done.dropped)
 
 
 def _compact() -> str:
