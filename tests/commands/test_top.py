@@ -16,7 +16,8 @@ from pulljobs.management.output import Output
 from pulljobs.management.subcommands import top
 from pulljobs.models import LimitGroup, Node
 from pulljobs.pulling import Puller
-from pulljobs.storage import nodes
+from pulljobs.states import State
+from pulljobs.storage import backlog, nodes
 from tests.commands.terminal import CURSOR_SHOWN, ESCAPE, PATIENCE, SCREEN_LEFT, Terminal, piped
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ChannelFactory, ConsumerFactory, JobFactory, claimed, published
@@ -277,6 +278,18 @@ def test_a_frame_includes_consumers_without_an_estimate(
     frame, _code = answer("top", "--once")
     assert [row["ready"] for row in frame["consumers"]] == [0, 3]
     assert "Jobs of zoo/keeper wait" in " ".join(problem["text"] for problem in frame["problems"])
+
+
+def test_json_names_the_counts_that_were_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DEAD jobs are counted up to a higher cap, so their count may exceed `cap` and be exact."""
+    consumer = ConsumerFactory.create()
+    for state in (State.QUEUED, State.DEAD):
+        JobFactory.create_batch(3, consumer=consumer, state=state)
+    monkeypatch.setattr(backlog, "CAPS", (2,))
+    frame, _code = answer("top", "--once")
+    [row] = frame["consumers"]
+    assert (row["ready"], row["dead"], row["cap"], row["at_least"]) == (2, 3, 2, ["ready"])
+    assert frame["settled_is_estimate"] is False
 
 
 def test_a_frame_shows_only_the_requested_consumers() -> None:

@@ -95,9 +95,14 @@ def test_show_lists_a_bounded_number_of_the_batches_in_a_batch(
     for number in range(3):
         with outer.batch(f"inner-{number}"):
             pass
-    shown = run_json("show", str(outer))["nested"]
-    assert [each["name"] for each in shown] == ["inner-0", "inner-1"]
+    shown = run_json("show", str(outer))
+    assert [each["name"] for each in shown["nested"]] == ["inner-0", "inner-1"]
+    assert shown["is_more_nested"] is True
     assert "inner-1" in run_text("show", str(outer))
+    assert "There are more: these are the oldest 2." in run_text("show", str(outer))
+    monkeypatch.setattr(reading, "SHOWN", 3)
+    assert run_json("show", str(outer))["is_more_nested"] is False
+    assert "There are more" not in run_text("show", str(outer))
 
 
 def test_commands_preview_and_act_with_an_entry_in_the_audit_trail(consumer: Consumer) -> None:

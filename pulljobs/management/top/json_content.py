@@ -5,6 +5,7 @@ from typing import Any
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.workers import Worker
 from pulljobs.management.top.frame import STEP, TopFrame
+from pulljobs.storage.backlog import COUNTS
 
 
 def frame_content(frame: TopFrame) -> dict[str, Any]:
@@ -13,6 +14,7 @@ def frame_content(frame: TopFrame) -> dict[str, Any]:
         "at": frame.at,
         "error": frame.error or None,
         "settled_per_second": round(frame.rate(), 2),
+        "settled_is_estimate": frame.throughput.is_estimate,
         "trend": [
             round(point.settled / STEP.total_seconds(), 2) for point in frame.throughput.points
         ],
@@ -27,7 +29,7 @@ def frame_content(frame: TopFrame) -> dict[str, Any]:
 def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
     """Return the status of a consumer as JSON values.
 
-    A count of `cap` or more may be too low, and so may `blocked` if `blocked_is_least` is true.
+    Counts that are named in `at_least` were cut off, so there may be more such jobs.
     """
     backlog = status.backlog
     return {
@@ -40,6 +42,7 @@ def consumer_content(frame: TopFrame, status: ConsumerStatus) -> dict[str, Any]:
         "in_flight": backlog.in_flight,
         "dead": backlog.dead,
         "cap": backlog.cap,
+        "at_least": list(filter(backlog.is_least, COUNTS)),
         "estimate": status.estimate,
         "oldest_ready_seconds": status.oldest_seconds,
         "settled_per_second": round(frame.rate(status.consumer), 2),

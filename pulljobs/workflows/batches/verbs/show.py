@@ -17,7 +17,8 @@ def handle(*, batch: str, **options: Any) -> CommandResult:
     view = reading.get(batch)
     summary = rendering.summarize(view)
     dead = [rendering.describe_dead(member) for member in view.dead_members()]
-    nested = [rendering.summarize(each) for each in view.nested(reading.SHOWN)]
+    nested = [rendering.summarize(each) for each in view.nested(reading.SHOWN + 1)]
+    is_more, nested = len(nested) > reading.SHOWN, nested[: reading.SHOWN]
     shown = {**summary, "progress": f"{view.progress:.1f} %"}
     facts = [
         (key.replace("_", " "), format_value(value))
@@ -25,7 +26,7 @@ def handle(*, batch: str, **options: Any) -> CommandResult:
         if value is not None
     ]
     return CommandResult(
-        {**summary, "dead_members": dead, "nested": nested},
+        {**summary, "dead_members": dead, "nested": nested, "is_more_nested": is_more},
         [
             FactsBlock(facts),
             title("Batches in it, the oldest"),
@@ -34,6 +35,7 @@ def handle(*, batch: str, **options: Any) -> CommandResult:
                 [[each["id"], each["name"], each["state"]] for each in nested],
                 "No batch is in it.",
             ),
+            *([f"There are more: these are the oldest {reading.SHOWN:,}."] if is_more else []),
             title("Dead members"),
             TableBlock(
                 text_columns("job", "consumer", "reason", "error"),
