@@ -20,7 +20,7 @@ from pulljobs.api.leases import urls as lease_urls
 from pulljobs.api.openapi.view import OpenApi
 
 # A project may have pages of its own at all other paths.
-UNKNOWN = re_path(r"^(channel|producer|channels|producers)(/|$)", UnknownPath.as_view())
+UNKNOWN = re_path(r"^(channels?|producers?|limit-groups?)(/|$)", UnknownPath.as_view())
 
 ADDED = [
     pattern for module in hooks.api_routes.values() for pattern in hooks.load(module).urlpatterns

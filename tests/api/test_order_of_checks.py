@@ -99,9 +99,15 @@ def test_names_are_free_text(transactional_db: None) -> None:
     assert caller.queued().status_code == 404
 
 
-def test_no_trailing_slash(caller: Caller) -> None:
-    """A path with a slash at its end is 404, not redirected."""
-    assert Client().get(f"{caller.root}/queued-jobs/").status_code == 404
+@pytest.mark.parametrize(
+    "path",
+    ["/channel/orders/consumer/census/queued-jobs/", "/channels/", "/limit-groups/",
+     "/limit-group/stripe/", "/limit-group//stripe"],
+)  # fmt: skip
+def test_paths_with_a_slash_too_many_are_unknown(path: str) -> None:
+    """Such a path is 404 with a sentence of the API, not redirected, and no page of the project."""
+    answer = Client().get(path)
+    assert (answer.status_code, b"leave out a slash" in answer.content) == (404, True)
 
 
 @pytest.mark.parametrize("call", ["queued", "move"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.db.models.functions import Now
 from django.db.models.signals import pre_delete
 from django.test import override_settings
@@ -665,9 +665,12 @@ def test_a_group_that_another_caller_makes_at_the_same_moment_is_changed(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_atomic", [False, True])
 def test_a_group_that_gets_a_consumer_at_the_last_moment_stays(
-    orders: Any, manager: Manager
+    is_atomic: bool, orders: Any, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A DELETE of the group is refused, with ATOMIC_REQUESTS too, which commits after the view."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", is_atomic)
     manager.put("/limit-group/stripe-api", rate="100/s")
     manager.put("/channel/orders/consumer/k", callbackUrl=URL)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connections, transaction
 from django.db.models import ProtectedError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -47,6 +47,8 @@ class LimitGroupView(UserView):
         try:
             with transaction.atomic(using=settings().DATABASE):
                 group.delete()
+                # At the commit it would be too late: with ATOMIC_REQUESTS that is after this view.
+                connections[settings().DATABASE].check_constraints()
         except (ProtectedError, IntegrityError) as error:
             raise exceptions.has_members() from error
         return Response(status=204)
