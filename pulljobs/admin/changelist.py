@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
+from django.db import DataError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
@@ -16,7 +17,17 @@ BELOW: Final = "id__lt"
 """Query parameter with the id below which a page begins. The first page has none."""
 
 
-class KeysetChangeList(ChangeList):
+class CheckedChangeList(ChangeList):
+    """Change list that drops filters from a URL if the database rejects a value: one with NUL."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().__init__(*args, **kwargs)
+        except DataError as error:
+            raise IncorrectLookupParameters(str(error)) from error
+
+
+class KeysetChangeList(CheckedChangeList):
     """Change list that begins each page below the last id of the page before (keyset pages)."""
 
     below: int | None

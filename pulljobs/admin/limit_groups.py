@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -12,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulljobs import registering
 from pulljobs.admin import formats
+from pulljobs.admin.changelist import CheckedChangeList
 from pulljobs.conf import settings
 from pulljobs.models import LimitGroup
 
@@ -31,6 +33,9 @@ class LimitGroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic fo
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request).using(settings().DATABASE)
         return rows.prefetch_related("consumers__channel")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return CheckedChangeList
 
     def save_model(self, request: HttpRequest, obj: LimitGroup, form: Any, change: bool) -> None:
         with transaction.atomic(using=settings().DATABASE):

@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from pulljobs.admin import formats, node_report
-from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.changelist import CheckedChangeList, ReadOnlyAdmin
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.models import Node
@@ -39,7 +39,7 @@ class NodeAdmin(ReadOnlyAdmin):
         return rows
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return ChangeList
+        return CheckedChangeList
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         return lookup == "kind__exact"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 
 from pulljobs import ids
 from pulljobs.admin import formats
+from pulljobs.admin.changelist import CheckedChangeList
 from pulljobs.admin.dashboard.formats import counted
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
@@ -70,7 +70,7 @@ class Figures(NamedTuple):
     """Consumers and tasks that nodes hold back because their jobs fail."""
 
 
-class WithFigures(ChangeList):
+class WithFigures(CheckedChangeList):
     """Change list that sets the attribute `figures` of its rows, by `figures_of` of its admin."""
 
     def get_results(self, request: HttpRequest) -> None:

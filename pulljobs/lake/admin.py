@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.functional import cached_property
 
 from pulljobs.admin import formats, list_query
-from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.changelist import CheckedChangeList, ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
 from pulljobs.lake.models import ErrorFingerprint, HotKey, NodeCost, Rollup, RollupRun
 from pulljobs.lake.models.rollups import MEASURES, QUANTILES
@@ -135,7 +135,7 @@ class RollupAdmin(ReadOnlyAdmin):
         return rows.defer(*(f"{name}_sketch" for name in (*MEASURES, "keys")))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return ChangeList
+        return CheckedChangeList
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
         return lookup in ("period__exact", "consumer")

@@ -191,6 +191,16 @@ def test_a_search_without_a_match_shows_no_job(
 
 
 @pytest.mark.parametrize(
+    "filtered",
+    ["auditentry/?act__exact", "node/?kind__exact", "consumer/?type__exact", "limitgroup/?name"],
+)
+def test_a_filter_with_nul_leads_to_the_whole_list(filtered: str, operator: Client) -> None:
+    answer = operator.get(f"/admin/pulljobs/{filtered}=a%00")
+    assert (answer.status_code, answer.headers["Location"].endswith("?e=1")) == (302, True)
+    assert operator.get(answer.headers["Location"]).status_code == 200
+
+
+@pytest.mark.parametrize(
     "query", ["error__contains=x", "consumer__name=x", "available_at__gt=2020-01-01", "id__lt=x"]
 )
 def test_lookups_without_an_index_are_refused(
