@@ -99,7 +99,7 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         if pause_until(token_holder) is None:
             text = _("Claims of %s are not paused: that time is in the past.")
         messages.success(request, text % token_holder)
-        return back_to(token_holder)
+        return back_to(listed, token_holder, request)
     return render_page(
         listed, request, token_holder, "pause", form=form, title=_("Pause %s") % token_holder
     )
@@ -111,7 +111,7 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         raise Http404
     _set_pause(request, token_holder, None)
     messages.success(request, _("Claims of %s are resumed.") % token_holder)
-    return back_to(token_holder)
+    return back_to(listed, token_holder, request)
 
 
 def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
@@ -126,7 +126,8 @@ def rotate(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         update_fields=["token_digest", "token_sealed", "changed_at"],
     )
     note_secrets(request, token_holder, secrets)
-    return show_secrets(listed, request, token_holder, secrets, back_to(token_holder).url)
+    back = back_to(listed, token_holder, request)
+    return show_secrets(listed, request, token_holder, secrets, back.url)
 
 
 def show_secrets(
@@ -167,8 +168,10 @@ def find_token_holder(listed: Any, request: HttpRequest, id: int, action: str) -
     return token_holder
 
 
-def back_to(token_holder: TokenHolder) -> HttpResponseRedirect:
-    """Return a redirect to the admin page of a channel, producer or consumer."""
+def back_to(listed: Any, token_holder: TokenHolder, request: HttpRequest) -> HttpResponseRedirect:
+    """Return a redirect to the page of a row, or to the index if the user may not see that page."""
+    if not listed.has_view_permission(request):
+        return HttpResponseRedirect(reverse(f"{listed.admin_site.name}:index"))
     name = f"admin:pulljobs_{token_holder._meta.model_name}_change"
     return HttpResponseRedirect(reverse(name, args=[token_holder.pk]))
 
@@ -181,9 +184,7 @@ def render_page(
         **listed.admin_site.each_context(request),
         "opts": listed.model._meta,
         "token_holder": token_holder,
+        "media": listed.media,
+        "back": back_to(listed, token_holder, request).url,
     }
-    return TemplateResponse(
-        request,
-        f"admin/pulljobs/{action}.html",
-        page | {"media": listed.media, "back": back_to(token_holder).url} | context,
-    )
+    return TemplateResponse(request, f"admin/pulljobs/{action}.html", page | context)

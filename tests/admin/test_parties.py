@@ -141,6 +141,16 @@ def test_each_act_needs_its_own_permission(act: str, consumer: Consumer) -> None
         assert answer.status_code == (200 if other == act else 403)
 
 
+def test_a_user_who_may_only_pause_reads_the_result_on_a_page_that_he_may_see(
+    consumer: Consumer,
+) -> None:
+    user = User.objects.create_user("paul", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename="pause_consumer"))
+    url = act_url("consumer", "pause", consumer.pk)
+    answer = browser_of(user).post(url, {"span": "1h"}, follow=True)
+    assert (answer.status_code, "are paused" in answer.content.decode()) == (200, True)
+
+
 @override_settings(TIME_ZONE="America/New_York")
 def test_a_pause_cannot_end_in_a_year_that_cannot_be_read_again(
     operator: Client, consumer: Consumer
