@@ -102,9 +102,12 @@ class Session:
             self._start(self._discovery.poll_forever())
         try:
             await self._stopping.wait()
-            await self._end()
-        finally:
-            await self._close()
+        finally:  # A task that is cancelled stops like this, too, or its jobs would be charged.
+            self.stop()
+            try:
+                await self._end()
+            finally:
+                await self._close()
         if self._error is not None:
             raise self._error
 
@@ -194,7 +197,7 @@ class Session:
             await self._call_on_stop(self._options.on_stop)
         for broker in self._brokers.values():
             _give_back(broker.open)
-        await self._until(self._is_flushed, FLUSH_SECONDS)
+        await self._until(lambda: self._is_flushed() or not self._tasks, FLUSH_SECONDS)
         if self.room.held:
             log.left_behind(self.room.held)
 
