@@ -165,6 +165,9 @@ def sweep(using: str) -> None:
 
 
 def cancel(batch_ids: Iterable[int], *, by: str = END_OF_RUN) -> None:
-    """Kill the queued members of these batches of child jobs. Their errors name `by`."""
-    for batch_id in list(batch_ids):
-        acting.cancel(batch_id, by=by)
+    """Kill the queued members of these batches of child jobs. Their errors name `by`.
+
+    A batch that is not there was complete, and was deleted because of its age.
+    """
+    for batch in Batch.objects.using(settings().DATABASE).filter(pk__in=list(batch_ids)):
+        sum(acting.cancelling(batch, by=by))

@@ -330,6 +330,27 @@ def test_a_run_looks_again_at_a_redriven_child_whose_batch_was_deleted(
     assert drain(delayed=True)[-1].job.result == Reason.REJECTED
 
 
+def test_a_redrive_kills_queued_children_after_an_earlier_batch_was_deleted(
+    bench: Bench, resize: Consumer
+) -> None:
+    def split(run: Run) -> Any:
+        run.gather("first", [1], channel=resize.channel.name)
+        run.wait("go")
+        return run.gather("second", [2], channel=resize.channel.name)
+
+    bench.workflow(split)
+    run_id = bench.start()
+    drain()
+    assert forget_batches(USING, timedelta(seconds=-1)) == 1
+    signal(run_id, "go")
+    signals.wake(USING, [run_id])
+    drain(bench.consumer.channel.name)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        redrive(run_id, from_step="first")
+    [child] = Job.objects.filter(consumer=resize)
+    assert child.state == State.DEAD
+
+
 def test_a_redrive_from_a_result_lets_the_redriven_child_go_on(
     bench: Bench, resize: Consumer
 ) -> None:
