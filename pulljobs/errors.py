@@ -227,9 +227,10 @@ class RunEnded(PulljobsError):
     """Error for a signal to a run that is DELIVERED or DEAD."""
 
     def __init__(self, run: str, state: str) -> None:
+        advice = " Redrive it first." if state == "DEAD" else ""
         super().__init__(
-            f"Run {run} is {state}: it takes no more signals. Pass ignore_missing=True if that "
-            "does not matter, or redrive a DEAD run first."
+            f"Run {run} is {state}: it takes no more signals.{advice} If that does not matter to "
+            "your code, pass ignore_missing=True."
         )
         self.run, self.state = run, state
 

@@ -7,6 +7,7 @@ from pulljobs.conf import settings
 from pulljobs.diagnosis import times
 from pulljobs.diagnosis.wait_reasons import WaitReason
 from pulljobs.models import Job
+from pulljobs.storage import nodes
 from pulljobs.workflows import versions
 from pulljobs.workflows.models import WorkflowRun, WorkflowStep
 
@@ -38,7 +39,7 @@ def explain_run(job: Job) -> Iterator[WaitReason]:
         yield WaitReason(
             "waits_for_children", f"The run waits for its {children} of step {step.name!r}."
         )
-    elif step.due_at is not None:
+    elif step.due_at is not None and step.due_at > nodes.clock(using):
         yield WaitReason(
             "sleeps",
             f"The run sleeps in step {step.name!r} until {times.format_time(step.due_at)}.",

@@ -66,9 +66,10 @@ def _check(using: str, run_id: int | str, number: int, state: str | None) -> Non
     if state is None:
         raise UnknownRun(run_id)
     if state not in REDRIVABLE:
+        advice = "Publish its message again." if state == State.DELIVERED else "Wait, or kill it."
         raise WorkflowError(
             f"Run {ids.encode(number)} is {state}: it can be redriven when it is DEAD, or when it "
-            "sleeps or waits. Kill it first, or wait."
+            f"sleeps or waits. {advice}"
         )
 
 

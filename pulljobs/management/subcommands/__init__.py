@@ -45,6 +45,8 @@ def _format_value(value: Any) -> str:
         return "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

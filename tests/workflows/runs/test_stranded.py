@@ -1,5 +1,6 @@
 """Runs of versions that no worker accepts: doctor, explain, the metrics and the page name them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pulljobs.diagnosis import explain
 from pulljobs.models import Job, Node
 from pulljobs.testing import drain
 from pulljobs.workflows import doctor, gauges
+from pulljobs.workflows.models import WorkflowStep
 from tests.admin.conftest import browser_of
 from tests.factories import USING
 from tests.workflows.runs.conftest import Bench
@@ -61,6 +63,17 @@ def test_a_run_of_a_version_that_no_worker_accepts_is_named(bench: Bench, run_id
     olga = browser_of(User.objects.create_superuser("olga"))
     page = olga.get(f"/admin/pulljobs_workflows/workflowrun/{run_id}/change/").content.decode()
     assert "The run has version 1" in page
+
+
+def test_a_sleep_that_is_over_keeps_no_run(bench: Bench) -> None:
+    """A run that was left to other workers, or put off by an operator, waits for something else."""
+    bench.workflow(lambda run: run.sleep("night", timedelta(hours=8)))
+    run_id = bench.start()
+    drain()
+    row = Job.objects.get(id=run_id)
+    assert [reason.code for reason in explain.reasons(row)] == ["sleeps", "no_worker"]
+    WorkflowStep.objects.update(due_at=Now())
+    assert [reason.code for reason in explain.reasons(row)] == ["not_due", "no_worker"]
 
 
 def test_runs_are_counted_by_what_they_wait_for_and_by_the_time_they_are_overdue(

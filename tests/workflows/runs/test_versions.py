@@ -194,12 +194,22 @@ def test_signals_for_runs_that_can_not_get_them_are_refused(bench: Bench) -> Non
         signal(run_id, "approval")
     with pytest.raises(RunEnded, match="DELIVERED"):
         create_signal_token(run_id, "approval")
-    with pytest.raises(WorkflowError, match="DELIVERED"):
+    with pytest.raises(WorkflowError, match=r"DELIVERED.* Publish its message again\."):
         redrive(run_id)
     for refused in (partial(signal, 7), partial(create_signal_token, 7)):
         with pytest.raises(UnknownRun):
             refused("approval")
     assert not signal("nonsense", "approval", ignore_missing=True)
+
+
+def test_the_command_says_if_the_signal_was_sent(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.workflow(lambda run: run.wait("approval"))
+    run_id = bench.start()
+    for answer in ("yes", "no"):
+        call_command("pulljobs", "workflows", "signal", str(run_id), "approval", "--dedupe-id=1")
+        assert capsys.readouterr().out.split()[-1] == answer
 
 
 def test_explain_says_what_a_run_waits_for(bench: Bench) -> None:
