@@ -118,33 +118,36 @@ def test_times_of_celery_beat_become_schedules(monkeypatch: pytest.MonkeyPatch) 
     """Rows of Celery beat that become schedules are disabled. The others stay, with a reason."""
     monkeypatch.setattr(declaring, "_declared", {})
     rows = [
-        beat_row("weekly", crontab=beat_crontab(day_of_week="mon")),
+        beat_row("weekly", crontab=beat_crontab(day_of_week="mon"), priority=9),
         beat_row("often", interval=SimpleNamespace(period="minutes", every=5), expire_seconds=60),
         beat_row("both days", crontab=beat_crontab(day_of_month="1-7", day_of_week="mon")),
         beat_row("down", crontab=beat_crontab(day_of_week="fri-mon")),
         beat_row("once", interval=SimpleNamespace(period="days", every=1), one_off=True),
+        beat_row("daily report", crontab=beat_crontab()),
     ]
     with shop("moving/from-celery-beat.md") as made:
-        left = made["orders.moving_beat"].move(rows, "reports")
         schedules.sync()
+        left = made["orders.moving_beat"].move(rows, "reports")
         moved = {row.name: row for row in Schedule.objects.all()}
         assert moved.keys() == {"weekly", "often", "daily report"}
         schedules.fire_now("daily report")
         [run] = drain()
         assert str(run.job.result).startswith("daily report of 2")
-    assert left.keys() == {"both days", "down", "once"}
+    assert left.keys() == {"both days", "down", "once", "daily report"}
     assert "fri-sat,sun-mon" in left["down"].lower()
-    assert [row.enabled for row in rows] == [False, False, True, True, True]
+    assert [row.enabled for row in rows] == [False, False, True, True, True, True]
     assert (moved["weekly"].cron, moved["weekly"].timezone) == ("0 6 * * mon", "Europe/Berlin")
+    assert (moved["weekly"].priority, moved["weekly"].headers) == (9, {"lang": "de"})
     assert moved["often"].every == timedelta(minutes=5)
     assert moved["often"].misfire_grace == timedelta(minutes=1)
 
 
 def beat_row(name: str, **given: Any) -> SimpleNamespace:
     """Return an object with the fields of a PeriodicTask of django-celery-beat."""
-    absent = dict.fromkeys(["crontab", "interval", "start_time", "expires", "expire_seconds"])
-    fields = {"kwargs": '{"kind": "all"}', "args": "[]", "one_off": False, "enabled": True}
-    return SimpleNamespace(name=name, save=lambda: None, **{**absent, **fields, **given})
+    names = ["crontab", "interval", "start_time", "expires", "expire_seconds", "priority"]
+    texts = {"kwargs": '{"kind": "all"}', "args": "[]", "headers": '{"lang": "de"}'}
+    fields: dict[str, Any] = {**dict.fromkeys(names), **texts, "one_off": False, "enabled": True}
+    return SimpleNamespace(name=name, save=lambda: None, **{**fields, **given})
 
 
 def beat_crontab(**given: str) -> SimpleNamespace:
