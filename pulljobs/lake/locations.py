@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from pulljobs.errors import ConfigurationError
 
@@ -27,17 +27,25 @@ def normalize_location(setting: str) -> str:
     """
     if not setting:
         return ""
-    if setting.startswith("file:"):
-        return os.path.abspath("/" + unquote(setting.removeprefix("file:")).lstrip("/"))
+    if setting.lower().startswith("file:"):
+        return _find_directory(setting)
     scheme, separator, rest = setting.partition("://")
     if not separator:
-        if BROKEN_URL.match(setting):
+        if BROKEN_URL.match(setting) or setting.startswith("~"):
             raise ConfigurationError(_describe_choices(setting))
         return os.path.abspath(setting)
     scheme = ALIASES.get(scheme.lower(), scheme.lower())
     if scheme not in SCHEMES or not rest.strip("/"):
         raise ConfigurationError(_describe_choices(setting))
     return f"{scheme}://{rest.rstrip('/')}"
+
+
+def _find_directory(url: str) -> str:
+    """Return the directory that a URL such as `file:///srv/lake` names, on this machine only."""
+    parts = urlsplit(url.replace("?", "%3F").replace("#", "%23"))
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise ConfigurationError(_describe_choices(url))
+    return os.path.abspath("/" + unquote(parts.path).lstrip("/"))
 
 
 def is_url(location: str) -> bool:

@@ -41,6 +41,8 @@ def settled(count: int) -> None:
         ("", ""),
         ("/srv/lake/", "/srv/lake"),
         ("file:///srv/my%20lake", "/srv/my lake"),
+        ("FILE://localhost/srv/lake", "/srv/lake"),
+        ("file:/srv/lake#1", "/srv/lake#1"),
         ("s3://bucket/lake/", "s3://bucket/lake"),
         ("s3a://bucket/lake", "s3://bucket/lake"),
         ("GS://bucket", "gs://bucket"),
@@ -52,7 +54,18 @@ def test_a_location_has_one_form(setting: str, location: str) -> None:
     assert locations.normalize_location(setting) == location
 
 
-@pytest.mark.parametrize("setting", ["s4://bucket/lake", "s3//bucket", "s3:/bucket", "s3://"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "s4://bucket/lake",
+        "s3//bucket",
+        "s3:/bucket",
+        "s3://",
+        "file://nas/lake",
+        "file:lake",
+        "~/a",
+    ],
+)
 def test_a_wrong_scheme_is_one_clear_line_and_the_right_one_works_at_once(
     setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +80,7 @@ def test_a_wrong_scheme_is_one_clear_line_and_the_right_one_works_at_once(
         assert run("export")["rows"] == {"archive": 1, "messages": 1}
 
 
-@pytest.mark.parametrize("character", tables.PATTERNS)
+@pytest.mark.parametrize("character", [*tables.PATTERNS, "%20", "\n"])
 def test_a_path_that_spark_or_delta_takes_as_a_pattern_is_one_clear_line(
     tmp_path: Path, character: str
 ) -> None:

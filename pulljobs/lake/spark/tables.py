@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -31,6 +32,8 @@ DESCRIPTION: Final = f"pulljobs, schema {VERSION}"
 """Description of every table, which names the version of its schema."""
 PATTERNS: Final = r"*?[]{}\^|"
 """Characters that Spark takes as patterns of paths, or of which the Delta library panics."""
+MISREAD: Final = re.compile(rf"[{re.escape(PATTERNS)}\x00-\x1f]|%[0-9A-Fa-f]{{2}}")
+"""Pattern of paths that Spark or the Delta library reads as others, or refuses."""
 WRITER: Final = WriterProperties(compression="ZSTD")
 """Properties with which files are rewritten: compressed as the export writes them."""
 
@@ -53,9 +56,10 @@ def location() -> str:
         raise ConfigurationError(
             f"There is no lake: set {SETTING}['LAKE'] to its directory or URL."
         )
-    if any(character in normalized for character in PATTERNS):
+    if MISREAD.search(normalized):
         raise ConfigurationError(
-            f"{SETTING}['LAKE'] is {normalized!r}: choose a path without {PATTERNS}."
+            f"{SETTING}['LAKE'] is {normalized!r}: choose a path without {PATTERNS}, without "
+            "control characters, and without % before two hexadecimal digits."
         )
     return normalized
 
