@@ -72,6 +72,17 @@ def tables_not_owned() -> Iterator[Finding]:
         )
 
 
+def read_only_sessions() -> Iterator[Finding]:
+    """Report a standby, or a session that may only read though its role has more privileges."""
+    if schema.may_only_read(settings().DATABASE):
+        yield Finding(
+            "read_only",
+            True,
+            "Sessions of this role may only read, so no job is published, claimed or settled: "
+            f"{schema.HOW_TO_WRITE}.",
+        )
+
+
 def wrong_isolation() -> Iterator[Finding]:
     """Report a default isolation level of the role or the database at which locks fail."""
     level = schema.default_isolation(settings().DATABASE)

@@ -14,6 +14,15 @@ from pulljobs.hooks import app_labels
 from pulljobs.storage.statements import query
 
 HOW_TO_GRANT: Final = "run what `pulljobs grants` prints as the owner"
+HOW_TO_WRITE: Final = (
+    "connect to the primary, and end default_transaction_read_only of the server, database and role"
+)
+_READS: Final = """
+SELECT
+    current_setting('transaction_read_only')::boolean AS is_read_only,
+    pg_is_in_recovery() AS is_standby,
+    has_table_privilege(to_regclass('pulljobs_job'), 'UPDATE') AS has_privilege
+"""
 _OUT_OF_REACH: Final = """
 SELECT nspname AS schema
 FROM pg_class
@@ -42,9 +51,20 @@ def default_isolation(using: str) -> str:
     return str(row.default_transaction_isolation)
 
 
+def may_only_read(using: str) -> bool:
+    """Return True if the server or the session refuses writes that the role has privileges for."""
+    [row] = query(using, _READS)
+    return bool(row.is_read_only and (row.is_standby or row.has_privilege))
+
+
 def advice(error: BaseException) -> str:
-    """Return what to do if a table, a column or a privilege is missing, else an empty text."""
+    """Return what to do if a table, a column, a privilege or the right to write is missing.
+
+    Return an empty text for other errors.
+    """
     lacking = str(error).partition("\n")[0]
+    if isinstance(error.__cause__, errors.ReadOnlySqlTransaction):
+        return f"The session may only read ({lacking}): {HOW_TO_WRITE}"
     if isinstance(error.__cause__, errors.InsufficientPrivilege):
         return f"The role lacks a privilege ({lacking}): use another role, or {HOW_TO_GRANT}"
     if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):

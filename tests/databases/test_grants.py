@@ -261,6 +261,22 @@ def test_doctor_goes_on_after_a_check_whose_table_the_role_may_not_read(role: st
             answer("operate")
 
 
+def test_a_session_that_may_only_read_is_reported_unless_its_role_has_no_more(role: str) -> None:
+    """Commands that write end with advice, because `default_transaction_read_only` may be on."""
+    grant(role, Profile.READ)
+    query("SET default_transaction_read_only = on")
+    try:
+        [finding] = [f for f in answer("doctor")[0]["findings"] if f["code"] == "read_only"]
+        assert finding["is_error"]
+        with pytest.raises(CommandError, match="may only read .*: connect to the primary, and end"):
+            answer("reap")
+        with being(role):
+            codes = {finding["code"] for finding in answer("doctor")[0]["findings"]}
+            assert "read_only" not in codes
+    finally:
+        query("RESET default_transaction_read_only")
+
+
 def test_a_role_that_does_not_see_the_tables_learns_where_they_are() -> None:
     query("SELECT set_config('search_path', 'pg_catalog', false)")
     try:
