@@ -185,10 +185,8 @@ class Child:
         self._thread_pool.join(deadline)
         if not all(pool.join(deadline) for pool in self._loop_pools):
             self._cancel_tasks()
-        runs = self._buffer.runs.current()
-        running = tuple(run.job.id for run in runs if run.cancel_reason is None)
-        self._renewer.stop_charging(running)
-        self._flush_last(deadline, len(running))
+        self._renewer.stop_charging(self._running_ids())
+        self._flush_last(deadline)
         self._call_endings()
         self._give_up_hooks.end(deadline + LAST_FLUSH)
         # Until now its heartbeats showed that this process is alive.
@@ -212,17 +210,20 @@ class Child:
         for pool in (self._thread_pool, *self._loop_pools):
             pool.release_waiting()
 
-    def _flush_last(self, stop_by: float, running: int) -> None:
-        """Wait until only `running` jobs are in flight, then stop the flusher and the renewer.
+    def _running_ids(self) -> list[int]:
+        """Return the ids of the jobs whose handlers go on, and have no outcome yet."""
+        return [run.job.id for run in self._buffer.runs.current() if run.cancel_reason is None]
 
-        These are the jobs whose handlers go on. The wait ends soon after the monotonic time
-        `stop_by`.
+    def _flush_last(self, stop_by: float) -> None:
+        """Wait until only jobs whose handlers go on are in flight, then stop flusher and renewer.
+
+        The wait ends soon after the monotonic time `stop_by`.
         """
         now = time.monotonic()
         deadline = max(now, min(stop_by, now + EARLY_FLUSH)) + LAST_FLUSH
         self._flusher.retry_locked()
         while (
-            len(self._in_flight) > running or self._renewer.has_to_stop_charging
+            len(self._in_flight) > len(self._running_ids()) or self._renewer.has_to_stop_charging
         ) and time.monotonic() < deadline:
             self._flusher_runner.wake()
             self._renewer_runner.wake()
