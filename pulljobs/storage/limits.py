@@ -48,25 +48,25 @@ def read_buckets(using: str, consumer: Consumer) -> list[BucketLevel]:
     return run(using, "bucket", params, kind=BucketLevel)
 
 
-def take(using: str, consumer_id: int, job_id: int, work: TakeJob) -> TakeResult:
-    """Call `work`, which claims a job by its id, if the consumer's limits allow one more job.
+def take(using: str, consumer_id: int, job_id: int, take_job: TakeJob) -> TakeResult:
+    """Call `take_job`, which claims a job by its id, if the consumer's limits allow one more.
 
-    `work` runs under the locks of the limits and of the job's key. Return its result, or the limit
-    that refuses the claim.
+    `take_job` runs under the locks of the limits and of the job's key. Return its result, or the
+    limit that refuses the claim.
     """
     while True:
         guards = read_guards(AliasSession(using), consumer_id)
         try:
             with brief(using):
-                taken = _take(using, consumer_id, job_id, guards.group_id, work)
+                taken = _take_under_limits(using, consumer_id, job_id, guards.group_id, take_job)
         except NotEnoughTokens as refused:
             return NotYet(Refusal.RATE_LIMITED, refused.wait)
         if taken is not Refusal.UNGUARDED:
             return taken
 
 
-def _take(
-    using: str, consumer_id: int, job_id: int, group_id: int | None, work: TakeJob
+def _take_under_limits(
+    using: str, consumer_id: int, job_id: int, group_id: int | None, take_job: TakeJob
 ) -> TakeResult:
     """Claim a job under the locks of the limits of its consumer and of the group `group_id`.
 
@@ -76,11 +76,12 @@ def _take(
     session = AliasSession(using)
     allowance = lock_allowance(session, consumer_id, group_id)
     if allowance is None:
-        return Refusal.UNGUARDED if Consumer.objects.using(using).filter(pk=consumer_id) else work()
+        is_known = Consumer.objects.using(using).filter(pk=consumer_id).exists()
+        return Refusal.UNGUARDED if is_known else take_job()
     if not allowance.most(1):
         allowance.spend(session, [])
         return allowance.refusal
-    by_turn = partial(turns.take, using, consumer_id, job_id, work)
+    by_turn = partial(turns.take, using, consumer_id, job_id, take_job)
     taken = keys.take(using, consumer_id, job_id, by_turn)
     allowance.spend(session, [job_id] if isinstance(taken, Taken) else [])
     return taken

@@ -1,6 +1,7 @@
 """Claims of consumers with exclusive keys, and freeing of keys: see `storage.keys`."""
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
@@ -72,30 +73,34 @@ def _try(
     is_full = len(walk.seen) >= most
     if params["before_id"] is not None:
         walk = walk._replace(seen=[job for job in walk.seen if job.id < params["before_id"]])
-    params = {
-        **params,
-        "job_ids": array(job.id for job in walk.seen),
-        "job_keys": array(job.key for job in walk.seen),
-    }
-    keys = list(dict.fromkeys(job.key for job in walk.seen if job.key is not None))
-    rows: list[Row] = []
-    try:
-        with session.atomic():
-            if keys:
-                locked = session.run(
-                    "lock_keys_to_claim", {**params, "keys": array(keys), "wanted": most_keys}
-                )
-                keys = [row.key for row in locked]
-            rows = session.run("claim_keyed", {**params, "keys": array(keys)})
-            if rows[0].refusal == Refusal.REPEATED:
-                raise _Repeated
-    except _Repeated:
-        pass
-    [row] = rows
+    row, locked = _lock_and_claim(session, params, walk.seen, most_keys)
     claimed = _claimed(walk, row, full=is_full)
     got_none = claimed.passed and claimed.taken is None and not claimed.more
-    has_tried_all = not is_full and len(keys) < most_keys
+    has_tried_all = not is_full and len(locked) < most_keys
     return claimed, bool(row.is_open and got_none and row.refusal is None and not has_tried_all)
+
+
+def _lock_and_claim(
+    session: Session, params: dict[str, Any], seen: Sequence[_Seen], most_keys: int
+) -> tuple[Row, list[str]]:
+    """Lock up to `most_keys` free keys of these jobs and claim the jobs, in one transaction.
+
+    Return the row of the claim, and the keys that were locked.
+    """
+    params = {
+        **params,
+        "job_ids": array(job.id for job in seen),
+        "job_keys": array(job.key for job in seen),
+    }
+    keys = list(dict.fromkeys(job.key for job in seen if job.key is not None))
+    with suppress(_Repeated), session.atomic():
+        if keys:
+            asked = {**params, "keys": array(keys), "wanted": most_keys}
+            keys = [row.key for row in session.run("lock_keys_to_claim", asked)]
+        [claim] = session.run("claim_keyed", {**params, "keys": array(keys)})
+        if claim.refusal == Refusal.REPEATED:
+            raise _Repeated
+    return claim, keys
 
 
 def _find(session: Session, consumer_id: int, wanted: int, entry: Entry) -> _Walk:
