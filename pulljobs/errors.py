@@ -192,14 +192,17 @@ class WaitTimedOut(WorkflowError, TimeoutError):
 
 
 class ChildFailed(WorkflowError):
-    """Error for a child job that is DEAD, raised where its run waits for the result.
+    """Error for a child job that is DEAD or deleted, raised where its run waits for the result.
 
-    `job_id` is the public id of the child, `reason` a `states.Reason`.
+    `job_id` is the public id of the child, `reason` a `states.Reason`, or "deleted" for a child of
+    which nothing is left. It may have been delivered.
     """
 
     def __init__(self, job_id: str, reason: str | None, error: str | None) -> None:
-        summary = (error or "").partition("\n")[0]
-        super().__init__(f"Child {job_id} is DEAD ({reason}): {summary}")
+        text = f"is DEAD ({reason}): " + (error or "").partition("\n")[0]
+        if reason == "deleted":
+            text = "has ended, and its outcome was deleted by RETENTION or an operator."
+        super().__init__(f"Child {job_id} {text}")
         self.job_id, self.reason, self.error = job_id, reason, error
 
 

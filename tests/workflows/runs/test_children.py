@@ -12,7 +12,7 @@ from pulljobs import ids, operating
 from pulljobs.diagnosis import explain
 from pulljobs.errors import ChildFailed, Discard, InvalidMessage
 from pulljobs.handlers import ClaimedJob, handler
-from pulljobs.models import Consumer, Job, Message
+from pulljobs.models import ArchivedJob, Consumer, Job, Message
 from pulljobs.publishing import Draft, publish
 from pulljobs.states import Reason, State
 from pulljobs.storage import jobs
@@ -250,6 +250,22 @@ def test_a_run_goes_on_whose_children_were_forgotten_with_their_batch(
     signal(run_id, "approval")
     signals.wake(USING, [run_id])
     assert drain()[-1].job.result == 42
+
+
+def test_a_child_whose_result_was_deleted_is_not_called_dead(
+    bench: Bench, resize: Consumer
+) -> None:
+    def split(run: Run) -> Any:
+        child = run.start(resize.channel.name, 21)
+        run.wait("approval")
+        return str(run.result(child, return_errors=True))
+
+    bench.workflow(split)
+    run_id = bench.start()
+    drain()
+    ArchivedJob.objects.filter(state=State.DELIVERED).delete()  # as the drop of its partition
+    signal(run_id, "approval")
+    assert "has ended, and its outcome was deleted by RETENTION" in drain()[-1].job.result
 
 
 def test_the_kill_of_a_run_kills_the_children_of_its_children(bench: Bench) -> None:
