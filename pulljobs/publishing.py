@@ -282,6 +282,8 @@ def _check_name(channel: object) -> None:
 def _id_of(producer: object) -> int:
     if not isinstance(producer, Producer):
         raise InvalidMessage(f"producer must be a Producer, the row itself, not {producer!r}.")
+    if producer.pk is None:
+        raise InvalidMessage(f"Producer {producer.name!r} is not in the database: save it first.")
     return producer.pk
 
 

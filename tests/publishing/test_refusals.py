@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from django.test import override_settings
 
 from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError, UnknownChannel
-from pulljobs.models import Channel, ScheduledMessage
+from pulljobs.models import Channel, Producer, ScheduledMessage
 from pulljobs.publishing import Draft, apublish, publish, publish_many
 from pulljobs.scheduling import schedule
 from tests.factories import ConsumerFactory
@@ -155,6 +155,12 @@ def test_a_producer_by_its_name(channel: str) -> None:
             InvalidMessage, match=f"must be a Producer, the row itself, not '{shop}'"
         ):
             publish(channel, b"x", producer=shop)  # type: ignore[arg-type]  # as a caller without type checks may
+
+
+def test_a_producer_that_was_not_saved(channel: str) -> None:
+    """It is refused, because the message would be one of no producer."""
+    with pytest.raises(InvalidMessage, match="Producer 'shop' is not in the database: save it"):
+        publish(channel, b"x", producer=Producer(name="shop"))
 
 
 @override_settings(PULLJOBS={"MAX_PAYLOAD_BYTES": 10, "MAX_HEADERS": 1})
