@@ -7,9 +7,10 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 CONTROL_CHARACTERS: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
 """Characters that control a terminal, change the direction of text, or are invisible."""
+NAMED: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class Tone(StrEnum):
@@ -64,16 +65,25 @@ Block = Cell | TableBlock | FactsBlock
 
 
 def escape_cell(cell: Cell) -> StyledText:
-    """Return the text of a cell with control characters escaped as `\\x1b` or `\\u202e`.
+    """Return the text of a cell with control characters escaped as `\\x1b`, `\\n` or `\\u202e`.
 
-    Cells contain text from clients and handlers, which must not control the terminal.
+    Cells contain text from clients and handlers, which must not control the terminal or forge rows.
     """
     text = cell if isinstance(cell, StyledText) else StyledText(cell)
     return text._replace(text=CONTROL_CHARACTERS.sub(_escape, text.text))
 
 
+def escape_lines(cell: Cell) -> StyledText:
+    """Return the text of a cell with control characters escaped, except for its line breaks."""
+    text = cell if isinstance(cell, StyledText) else StyledText(cell)
+    lines = [escape_cell(line).text for line in text.text.split("\n")]
+    return text._replace(text="\n".join(lines))
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
+    if match[0] in NAMED:
+        return NAMED[match[0]]
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 

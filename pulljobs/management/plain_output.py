@@ -11,6 +11,7 @@ from pulljobs.management.output_blocks import (
     TableBlock,
     Tone,
     escape_cell,
+    escape_lines,
 )
 
 GAP: Final = "  "
@@ -35,10 +36,9 @@ def _render_text(text: StyledText, *, is_first: bool) -> Iterator[str]:
 
 def _render_table(table: TableBlock) -> Iterator[str]:
     if not table.rows:
-        yield table.empty
+        yield escape_cell(table.empty).text
         return
-    # A key with a line break must not look like a row of its own.
-    rows = [[escape_cell(cell).text.replace("\n", "\\n") for cell in row] for row in table.rows]
+    rows = [[escape_cell(cell).text for cell in row] for row in table.rows]
     head = [column.title.upper() for column in table.columns]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
@@ -56,7 +56,7 @@ def _align(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int])
 def _render_facts(facts: FactsBlock) -> Iterator[str]:
     width = max((len(name) for name, _value in facts.rows), default=0)
     for name, value in facts.rows:
-        first, *more = escape_cell(value).text.splitlines() or [""]
+        first, *more = escape_lines(value).text.split("\n")
         yield f"{name.ljust(width)}{GAP}{first}".rstrip()
         for line in more:
             yield f"{' ' * width}{GAP}{line}"

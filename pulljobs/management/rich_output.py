@@ -15,6 +15,7 @@ from pulljobs.management.output_blocks import (
     TableBlock,
     Tone,
     escape_cell,
+    escape_lines,
 )
 
 STYLES: Final[Mapping[Tone, str]] = {
@@ -56,7 +57,10 @@ def render_blocks(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[Re
 
 def render_text(cell: Cell, folds: bool = True) -> Text:
     """Render a cell or line in the colour of its tone, with control characters escaped."""
-    text = escape_cell(cell)
+    return _style(escape_cell(cell), folds)
+
+
+def _style(text: StyledText, folds: bool = True) -> Text:
     overflow: OverflowMethod = "fold" if folds else "ellipsis"
     return Text(text.text, style=STYLES[text.tone], overflow=overflow, no_wrap=not folds)
 
@@ -80,5 +84,5 @@ def _render_facts(facts: FactsBlock) -> RichTable:
     grid.add_column(style="cyan", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in facts.rows:
-        grid.add_row(name, render_text(value))
+        grid.add_row(name, _style(escape_lines(value)))
     return grid

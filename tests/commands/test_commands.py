@@ -11,7 +11,10 @@ import pytest
 from django.core.management import CommandError, call_command, execute_from_command_line
 from django.db import connections
 from django.test import override_settings
+from rich.console import Console
 
+from pulljobs.management import plain_output, rich_output
+from pulljobs.management.output_blocks import Block, FactsBlock
 from pulljobs.models import Consumer, Lease, Node
 from pulljobs.storage import clients, nodes
 from pulljobs.storage.clients import ClientNote
@@ -105,6 +108,16 @@ def test_a_line_break_in_a_key_begins_no_row(consumer: Consumer) -> None:
     call_command("pulljobs", "publish", "orders", "x", "--key", "a\nforged", stdout=StringIO())
     _head, *rows = run_verb("list").splitlines()
     assert [row.split()[-1] for row in rows] == ["a\\nforged"]
+
+
+def test_a_line_break_in_a_sentence_begins_no_line() -> None:
+    """Sentences such as findings name keys. Only the value of a fact has lines, all indented."""
+    blocks: list[Block] = ["held by a\nforged\t1", FactsBlock([("error", "a\nb\x85c")])]
+    plain = ["held by a\\nforged\\t1", "error  a", "       b\\x85c"]
+    assert list(plain_output.render_lines(blocks)) == plain
+    printed = StringIO()
+    rich_output.print_blocks(Console(file=printed, width=80), blocks)
+    assert [line.rstrip() for line in printed.getvalue().splitlines()] == plain
 
 
 @pytest.mark.parametrize(

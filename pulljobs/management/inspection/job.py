@@ -108,7 +108,8 @@ def _lines(content: dict[str, Any], view: JobView, row: Job | ArchivedJob) -> li
         FactsBlock([("state", state), *shared.format_facts(known)]),
     ]
     if view.error:
-        lines += [title("Error"), StyledText(view.error.rstrip(), Tone.BAD)]
+        error = view.error.rstrip().splitlines()
+        lines += [title("Error"), *(StyledText(line, Tone.BAD) for line in error)]
     if content["reasons"]:
         lines += [title("Explanation"), *(reason["text"] for reason in content["reasons"])]
     lines.append(title("Message"))
