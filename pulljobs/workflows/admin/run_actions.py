@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import uuid4
 
 from django import forms
 from django.contrib import messages
@@ -30,6 +31,11 @@ class SignalForm(forms.Form):
         label=gettext_lazy("Payload"),
         help_text=gettext_lazy("JSON. Empty is null."),
     )
+
+    dedupe_id = forms.CharField(
+        required=False, max_length=LONGEST_NAME, widget=forms.HiddenInput, initial=uuid4
+    )
+    """New for each page, so that a page that is sent twice sends one signal."""
 
     def clean_payload(self) -> Any:
         """Return the payload parsed as JSON, or None for an empty field."""
@@ -67,13 +73,18 @@ def send_signal(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse
     form = SignalForm(request.POST or None, initial={"name": run.row.waiting_for or ""})
     if request.method == "POST" and form.is_valid():
         with _Reported(request):
-            acting.signal(
+            is_sent = acting.signal(
                 run.row.pk,
                 form.cleaned_data["name"],
                 form.cleaned_data["payload"],
+                dedupe_id=form.cleaned_data["dedupe_id"] or None,
                 by=request.user.get_username(),
             )
-            messages.success(request, _("The signal was sent."))
+            sent, sent_before = (
+                _("The signal was sent."),
+                _("This page had sent its signal before."),
+            )
+            messages.success(request, sent if is_sent else sent_before)
         return _back(run)
     return _page(model_admin, request, run, form, _("Send a signal to run %s") % run.id)
 

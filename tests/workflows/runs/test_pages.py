@@ -170,6 +170,16 @@ def test_no_permission_no_signal(run_id: int) -> None:
     assert not RunSignal.objects.exists()
 
 
+def test_a_page_that_is_sent_twice_sends_one_signal(run_id: int) -> None:
+    client, url = client_with("view_workflowrun", "signal_workflowrun"), f"{ADMIN}/{run_id}/signal/"
+    for _page in range(2):
+        form = client.get(url).context["form"]
+        page = {"name": "approval", "dedupe_id": str(form["dedupe_id"].value())}
+        for result in ("The signal was sent.", "This page had sent its signal before."):
+            assert result in client.post(url, page, follow=True).content.decode()
+    assert RunSignal.objects.count() == 2
+
+
 def test_a_token_sends_its_signal_once_and_no_other(run_id: int) -> None:
     token = create_signal_token(run_id, "approval")
 
