@@ -78,6 +78,19 @@ class HeldKeys(NamedTuple):
     """True if the first key may be served now."""
 
 
+class TurnKeys(NamedTuple):
+    """Keys of a consumer to claim next, and counts of others: a row of keys_of_turns.sql."""
+
+    consumer_id: int
+    throttled_keys: int
+    full_keys: int
+    """Number of keys with as many jobs in flight as their limit allows."""
+    next_keys: Sequence[str]
+    """Keys that may be served now, in the order of their turns."""
+    due_since: Sequence[datetime]
+    """For each of `next_keys`, the time from which it may be served."""
+
+
 TakeResult = Taken | Refusal | NotYet | None
 """New lease of one job, or why it can't be claimed. None: it is not in the expected state."""
 
@@ -161,6 +174,19 @@ def count_held_keys(using: str, consumer_ids: Sequence[int], cap: int) -> dict[i
         return {}
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
     return {row.consumer_id: row for row in run(using, "held_keys", params, kind=HeldKeys)}
+
+
+def read_turn_keys(
+    using: str, consumer_ids: Sequence[int], cap: int, most_keys: int
+) -> dict[int, TurnKeys]:
+    """Return, by consumer id, the next `most_keys` keys, and counts of up to `cap` keys.
+
+    The keys of these consumers take turns.
+    """
+    if not consumer_ids:
+        return {}
+    params = {"consumer_ids": list(consumer_ids), "cap": cap, "most_keys": most_keys}
+    return {row.consumer_id: row for row in run(using, "keys_of_turns", params, kind=TurnKeys)}
 
 
 def throttle(using: str, seconds: Mapping[Key, float]) -> set[int]:

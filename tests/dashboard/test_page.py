@@ -334,9 +334,10 @@ def test_the_page_has_no_inline_script_and_no_inline_style(
 def test_more_consumers_need_no_more_queries(
     operator: Client, consumer: Consumer, django_assert_max_num_queries: Any
 ) -> None:
+    Consumer.objects.update(fair_by_key=True)
     with django_assert_max_num_queries(60) as few:
         read_dashboard(operator)
-    ConsumerFactory.create_batch(5)
+    ConsumerFactory.create_batch(5, fair_by_key=True)
     with django_assert_max_num_queries(len(few)):
         read_dashboard(operator)
 

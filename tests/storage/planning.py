@@ -139,6 +139,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "hold_turn": {"consumer_id": 1, "key": "key 1", "job_id": 1_002, "cost": 2},
     "give_back_to_keys": {"job_ids": IDS, "lease_tokens": TOKENS},
     "throttle_keys": {"consumer_ids": [1] * BATCH, "keys": KEYS, "seconds": [1.0] * BATCH},
+    "keys_of_turns": {"consumer_ids": [1, 2], "cap": 100, "most_keys": 3},
     "full_keys": {"channel": "orders", "key": "key 1", "only_consumer_id": None},
     "lock_queued": {"job_ids": IDS},
     "replace": {

@@ -1,6 +1,6 @@
 """Section of the dashboard with limits: how much of its limits a consumer or limit group uses."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -12,10 +12,11 @@ from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.sections import Section
 from pulljobs.conf import settings
-from pulljobs.models import Consumer, FlowKey, LimitGroup
+from pulljobs.models import Consumer, LimitGroup
 from pulljobs.models.flow import FlowLimits
-from pulljobs.storage import backlog, settlement_history
+from pulljobs.storage import backlog, settlement_history, turns
 from pulljobs.storage.settlement_history import Pace
+from pulljobs.storage.turns import TurnKeys
 
 NAME: Final = "limits"
 TEMPLATE: Final = "admin/pulljobs/dashboard/limits.html"
@@ -94,6 +95,8 @@ class Usage:
     pace: Pace
     held: Mapping[int, int]
     """Number of jobs in flight by consumer."""
+    keys: Mapping[int, TurnKeys]
+    """Keys by consumer, of consumers whose keys take turns."""
 
     def describe(self, name: str, limited: FlowLimits, of: Sequence[Consumer]) -> LimitedRow:
         """Return the row of a consumer or limit group, with sums over the consumers in `of`."""
@@ -107,23 +110,21 @@ class Usage:
         row = self.describe(consumer.path, consumer, [consumer])
         until = consumer.throttled_until
         row = replace(row, throttled_until=until if until and until > self.at else None)
-        return self._with_keys(row, consumer) if consumer.takes_turns else row
+        keys = self.keys.get(consumer.pk)
+        return row if keys is None else self._with_keys(row, keys)
 
-    def _with_keys(self, row: LimitedRow, consumer: Consumer) -> LimitedRow:
-        """Return the row with the keys to claim next, and counts of throttled and of full keys.
+    def _with_keys(self, row: LimitedRow, keys: TurnKeys) -> LimitedRow:
+        """Return the row with the keys to claim next, and counts of throttled and of full keys."""
+        due = zip(keys.next_keys, keys.due_since, strict=True)
+        return replace(
+            row,
+            throttled_keys=keys.throttled_keys,
+            full_keys=keys.full_keys,
+            waiting_keys=[f"{key or NO_KEY} ({self._age(since)})" for key, since in due],
+        )
 
-        A key is full here if all its slots are taken by jobs in flight.
-        """
-        rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)
-        throttled = rows.filter(throttled_until__gt=self.at)[:COUNTED].count()
-        due = rows.filter(turn_at__lte=self.at).order_by("-turn_rank", "turn_at", "key")[:KEYS]
-        waiting = [f"{key.key or NO_KEY} ({self._age(key)})" for key in due]
-        full = rows.filter(is_full=True)[:COUNTED].count()
-        return replace(row, throttled_keys=throttled, full_keys=full, waiting_keys=waiting)
-
-    def _age(self, key: FlowKey) -> str:
-        since = key.turn_at or self.at
-        return formats.duration((self.at - since).total_seconds())
+    def _age(self, since: datetime) -> str:
+        return formats.duration(max(0.0, (self.at - since).total_seconds()))
 
 
 def read_section(at: datetime, links: Links) -> Section | None:
@@ -138,7 +139,7 @@ def read_section(at: datetime, links: Links) -> Section | None:
     if not consumers and not groups:
         return None
     members = list(rows.filter(limit_group__in=groups))
-    usage = _read_usage(at, links, {member.pk for member in (*consumers, *members)})
+    usage = _read_usage(at, links, consumers, members)
     content = [
         usage.describe(
             group.name, group, [each for each in members if each.limit_group_id == group.pk]
@@ -148,8 +149,13 @@ def read_section(at: datetime, links: Links) -> Section | None:
     return Section(NAME, TEMPLATE, [*content, *map(usage.describe_consumer, consumers)])
 
 
-def _read_usage(at: datetime, links: Links, consumer_ids: Collection[int]) -> Usage:
+def _read_usage(
+    at: datetime, links: Links, consumers: Sequence[Consumer], members: Sequence[Consumer]
+) -> Usage:
+    """Read the figures of the shown consumers and of the members of limit groups."""
     using = settings().DATABASE
-    counted = backlog.count_jobs(using, list(consumer_ids), COUNTED)
+    counted = backlog.count_jobs(using, list({row.pk for row in (*consumers, *members)}), COUNTED)
     held = {row.consumer_id: row.in_flight for row in counted}
-    return Usage(at, links, settlement_history.read_pace(using, at), held)
+    by_turn = [consumer.pk for consumer in consumers if consumer.takes_turns]
+    keys = turns.read_turn_keys(using, by_turn, COUNTED, KEYS)
+    return Usage(at, links, settlement_history.read_pace(using, at), held, keys)
