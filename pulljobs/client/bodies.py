@@ -74,7 +74,7 @@ def limits(answer: Answer) -> Limits:
     """Parse the answer of the route `info`. Raise NotFound if it is not that of a broker."""
     try:
         return _limits(answer)
-    except (TypeError, ValueError) as error:
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise answer.not_of_a_broker() from error
 
 
@@ -164,7 +164,7 @@ def _reading(answer: Answer) -> Iterator[dict[str, Any]]:
     """Yield the JSON body of an answer. Errors of the block that parses it become NotFound."""
     try:
         yield answer.json()
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise answer.not_of_a_broker() from error
 
 

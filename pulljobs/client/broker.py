@@ -26,7 +26,7 @@ from pulljobs.client.flows import (
     LOCKED,
     LOCKED_EVERY,
     MOST_OUTCOMES,
-    SHUTS_DOWN,
+    ended_early,
     parts,
 )
 from pulljobs.client.handling import RESULTS, Ending
@@ -49,7 +49,7 @@ ENDING_SHARE: Final = 0.2
 """Share of a lease that is left when a message that still waits is released."""
 LATE_SHARE: Final = 0.5
 """Share of a lease by which its end may be noticed late without blaming this process."""
-SHUTDOWN_PAUSE: Final = 1.0
+EARLY_PAUSE: Final = 1.0
 STARVED: Final = 0.85
 
 
@@ -335,8 +335,8 @@ class Broker:
                     return
                 raise
             self._receive(pulled)
-        if pulled.reason == SHUTS_DOWN and not pulled.jobs:
-            await asyncio.sleep(SHUTDOWN_PAUSE)
+        if ended_early(pulled, asked_at, expires):
+            await asyncio.sleep(EARLY_PAUSE)
 
     def _receive(self, pulled: Pulled) -> None:
         ticket = self.room.received(self.share, len(pulled.jobs))

@@ -37,6 +37,8 @@ MOST_OUTCOMES: Final = 100
 MOST_LINES: Final = 100
 MOST_BYTES: Final = 4 * 1024 * 1024
 SHUTS_DOWN: Final = "server_shutdown"
+EARLY: Final = 0.05
+"""Seconds within which no long poll ends without jobs, unless the server or a proxy ends it."""
 TOO_LARGE: Final = 413
 LOCKED_EVERY: Final = 1.0
 """Seconds after which an outcome or a renewal is sent again that met a locked row."""
@@ -155,11 +157,22 @@ def fetch(
     jobs = yield from _queued_jobs(path, limits, wanted, until, claims)
     batch = min(wanted, limits.max_batch)
     while not jobs and (left := until - now() - MARGIN) > 0:
-        expires = min(left, limits.max_expires)
-        jobs, reason = yield from pull(path, limits, batch, until, claims, expires)
-        if reason == SHUTS_DOWN:
+        expires, asked_at = min(left, limits.max_expires), now()
+        pulled = yield from pull(path, limits, batch, until, claims, expires)
+        jobs = pulled.jobs
+        if ended_early(pulled, asked_at, expires):
             yield Pause(min(AGAIN(3), left))
     return jobs
+
+
+def ended_early(pulled: Pulled, asked_at: float, expires: float) -> bool:
+    """Return True if a pull ended without jobs and before its time, so that a pause comes next.
+
+    Otherwise the client would send hundreds of pulls a second to a server that does not let them
+    wait.
+    """
+    is_early = min(expires, EARLY) > now() - asked_at
+    return not pulled.jobs and (pulled.reason == SHUTS_DOWN or is_early)
 
 
 def _queued_jobs(

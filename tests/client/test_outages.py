@@ -25,6 +25,7 @@ from pulljobs.client import (
     full_jitter,
     pulling,
 )
+from pulljobs.client.broker import EARLY_PAUSE
 from pulljobs.client.calls import Answer, checked
 from pulljobs.client.publishing import PATIENCE
 from pulljobs.client.strategies import RECONNECT
@@ -225,12 +226,17 @@ def test_an_answer_of_no_broker_is_a_clear_error(mocked: Mock, body: dict[str, s
             ask()
 
 
+ZEROS = b"0" * 400
+"""End of a number that is too large for a float."""
+
+
 @pytest.mark.parametrize(
     "content",
     [
         b'{"Result": [{}], "Results": []}',
         b'{"Result": [{"ID": "x"}], "Results": [{"Status": "ok"}, {"Status": "ok"}]}',
         b"[" * 100_000,
+        b'{"Result": [{"ID": "x", "LeaseToken": "x", "Message": 1, "LeaseSeconds": 1%s}]}' % ZEROS,
     ],
 )
 def test_an_answer_without_what_was_asked_for_is_a_clear_error(
@@ -456,3 +462,30 @@ def test_an_answer_lost_after_the_commit_costs_nothing(live: Live) -> None:
             message.ack()
         assert proxy.cut == 2
     assert ArchivedJob.objects.filter(state="DELIVERED").count() == 3
+
+
+def unwilling() -> FakeBroker:
+    """Return a broker that answers each pull at once, without jobs."""
+    empty = {"Result": [], "Status": {"Reason": "no_messages"}}
+    return FakeBroker(
+        failing=lambda request: (
+            httpx.Response(200, json=empty) if request.path.endswith("/pull") else None
+        )
+    )
+
+
+def test_a_fetch_does_not_flood_a_server_that_lets_no_pull_wait() -> None:
+    broker = unwilling()
+    connection = Connection(transport=httpx.MockTransport(broker.answer))
+    with PullConsumer("http://b0", SUBSCRIPTION, connection=connection) as consumer:
+        assert consumer.fetch(1, timeout=1.0) == []
+    assert len(broker.asked("pull")) <= 25
+
+
+def test_a_consumer_does_not_flood_a_server_that_lets_no_pull_wait() -> None:
+    broker = unwilling()
+    consumer, _ = consumer_of([broker], nothing)
+    with running(consumer):
+        wait_until(lambda: len(broker.asked("pull")) >= 3)
+    asked = [request.at for request in broker.asked("pull")[:3]]
+    assert min(gaps(asked)) >= EARLY_PAUSE * 0.9
