@@ -78,7 +78,8 @@ def _length_of(request: HttpRequest) -> int:
     server marks its end, unless the gateway has read it.
     """
     meta = request.META
-    if isinstance(request, WSGIRequest) and CHUNKED in meta.get("HTTP_TRANSFER_ENCODING", ""):
+    coding = meta.get("HTTP_TRANSFER_ENCODING", "").lower()
+    if isinstance(request, WSGIRequest) and CHUNKED in coding:
         if not meta.get("wsgi.input_terminated"):
             raise exceptions.bad_body(NO_LENGTH)
         if not request._read_started:  # type: ignore[attr-defined]  # of Django

@@ -69,9 +69,12 @@ def test_a_message_that_is_cut_short_is_not_published(
     assert text.startswith(b"The connection ended before the body did")
 
 
-def test_a_chunked_body_is_read_where_the_server_marks_its_end(tokens: dict[str, str]) -> None:
+@pytest.mark.parametrize("coding", ["chunked", "Chunked"])
+def test_a_chunked_body_is_read_where_the_server_marks_its_end(
+    coding: str, tokens: dict[str, str]
+) -> None:
     publish()
-    chunked = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+    chunked = {"HTTP_TRANSFER_ENCODING": coding, "wsgi.input_terminated": True}
     _status, pulled = send(PULL, BytesIO(b'{"IncrementalTimeout": 5}'), tokens, **chunked)
     [job] = json.loads(pulled)["Result"]
     outcome = {"ID": job["ID"], "LeaseToken": job["LeaseToken"], "Outcome": "DEAD"}
