@@ -16,7 +16,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.sql import Params, Row
-from pulljobs.engine.telemetry import is_counting
+from pulljobs.engine.telemetry import JobFailed, emit, is_counting
 from pulljobs.errors import LeaseLost, WorkflowError
 from pulljobs.handlers import ClaimedJob
 from pulljobs.outcome_texts import encoded
@@ -87,10 +87,11 @@ class RunStore:
     def atomic(self, step: Step, began: float, result: "StepResult") -> Iterator[None]:
         """Run the block in a transaction that ends with the write of the step.
 
-        The block sets `result`. `began` is the monotonic time at which the step began.
+        The block sets `result`. `began` is the monotonic time at which the step began. An error in
+        a callback of `on_commit` is reported, and fails no step: the commit is done.
         """
         self.refuse_transaction(f"run.atomic({step.name!r})")
-        with transactions.atomic():
+        with transactions.committing(self._emit_failure):
             yield
             transactions.check()
             text = encoded(result.value, f"result of {step}")
@@ -228,6 +229,9 @@ class RunStore:
             run(self.using, "restore_retries", self._held())
             call_on_commit(self.using, self._note_restored)  # It may be rolled back with its block.
         return rows
+
+    def _emit_failure(self, error: Exception) -> None:
+        emit(JobFailed(self.job.id, *self.job.handler.names, type(error).__name__))
 
     def _note_restored(self) -> None:
         self._has_used_retries = False

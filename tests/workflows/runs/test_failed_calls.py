@@ -184,6 +184,19 @@ def test_a_step_after_a_block_that_was_rolled_back_gives_a_run_all_its_retries(
     assert seen == [0]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_callback_that_fails_after_the_commit_of_a_step_ends_no_claim(bench: Bench) -> None:
+    def book(run: Run) -> Any:
+        with suppress(ZeroDivisionError), run.atomic("book"):
+            transaction.on_commit(lambda: 1 // 0)
+        return run.step("charge", lambda: 7)
+
+    bench.workflow(book)
+    bench.start()
+    [ran] = drain()
+    assert ran.job.result == 7, ran.exception
+
+
 def test_a_mock_may_stand_for_the_function_of_a_step(bench: Bench) -> None:
     charge = MagicMock(return_value=7)
     bench.workflow(lambda run: run.step("charge", charge, 1))
