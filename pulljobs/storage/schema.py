@@ -1,4 +1,4 @@
-"""Detection of missing migrations and privileges, foreign owners and other isolation levels."""
+"""Detection of missing migrations and privileges, foreign owners, and settings of the session."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +23,11 @@ SELECT
     pg_is_in_recovery() AS is_standby,
     has_table_privilege(to_regclass('pulljobs_job'), 'UPDATE') AS has_privilege
 """
+_HOW_TO_FORMAT: Final = (
+    "set datestyle to 'ISO' and intervalstyle to 'postgres' for the role or the database"
+)
+UNUSABLE: Final = (ProgrammingError, NotImplementedError)
+"""Errors for which `advice` may have a text."""
 _OUT_OF_REACH: Final = """
 SELECT nspname AS schema
 FROM pg_class
@@ -60,9 +65,11 @@ def may_only_read(using: str) -> bool:
 def advice(error: BaseException) -> str:
     """Return what to do if a table, a column, a privilege or the right to write is missing.
 
-    Return an empty text for other errors.
+    Name the formats that psycopg does not read. Return an empty text for other errors.
     """
     lacking = str(error).partition("\n")[0]
+    if isinstance(error, NotImplementedError) and "Style '" in lacking:
+        return f"The session has formats that psycopg does not read ({lacking}): {_HOW_TO_FORMAT}"
     if isinstance(error.__cause__, errors.ReadOnlySqlTransaction):
         return f"The session may only read ({lacking}): {HOW_TO_WRITE}"
     if isinstance(error.__cause__, errors.InsufficientPrivilege):
@@ -95,13 +102,13 @@ def how_to_migrate(using: str) -> str:
 
 @contextmanager
 def required() -> Iterator[None]:
-    """Turn errors about missing tables, columns and privileges into ConfigurationError.
+    """Turn errors for which there is an `advice` into ConfigurationError.
 
     No loop of a worker retries after a ConfigurationError.
     """
     try:
         yield
-    except ProgrammingError as error:
+    except UNUSABLE as error:
         if text := advice(error):
             raise ConfigurationError(text) from error
         raise

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO, StringIO, TextIOWrapper
 
@@ -137,6 +138,30 @@ def test_a_database_without_migrations_is_one_line_of_error(
     error = capsys.readouterr().err
     assert "run manage.py migrate" in error
     assert error.count("\n") == 1
+
+
+@pytest.fixture
+def other_formats(consumer: Consumer) -> Iterator[None]:
+    """Let the session send times and intervals in formats that psycopg does not read."""
+    with connections[USING].cursor() as cursor:
+        cursor.execute("SET datestyle = 'SQL'; SET intervalstyle = 'sql_standard'")
+    yield
+    connections[USING].close()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_verb_works_or_names_the_formats_that_it_cannot_read(
+    name: str, consumer: Consumer, files: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    given = arguments(name, 0, consumer, files)
+    request.getfixturevalue("other_formats")
+    refusals = []
+    with suppress(SystemExit):
+        try:
+            run_verb(*given)
+        except CommandError as error:
+            refusals.append(str(error))
+    assert all("set datestyle to 'ISO' and intervalstyle" in text for text in refusals)
 
 
 def test_a_frame_of_a_database_that_fails_exits_with_1(unmigrated: None) -> None:

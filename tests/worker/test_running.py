@@ -371,3 +371,11 @@ def test_a_database_without_migrations_ends_the_worker_with_instructions(
     assert "lacks a migration" in worker.log
     assert "run manage.py migrate" in worker.log
     assert "Traceback" not in worker.log
+
+
+@processes
+def test_a_worker_names_the_formats_that_it_cannot_read_once(stage: Stage) -> None:
+    worker = stage.worker(PGOPTIONS="-c datestyle=SQL -c intervalstyle=sql_standard")
+    assert worker.ended() == shared_state.MISCONFIGURED
+    assert worker.log.count("set datestyle to 'ISO' and intervalstyle to 'postgres'") == 1
+    assert "Traceback" not in worker.log

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError, no_translations
-from django.db import InterfaceError, InternalError, OperationalError, ProgrammingError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.utils import timezone
 
 from pulljobs.conf import WORKER_CHECKS
@@ -96,7 +96,7 @@ def _run_verb(output: Output, options: dict[str, Any]) -> int:
         raise CommandError(_join_lines(error), returncode=EXIT_USAGE) from error
     except PulljobsError as error:
         raise CommandError(_join_lines(error), returncode=EXIT_PROBLEM) from error
-    except (ProgrammingError, InternalError) as error:
+    except (*schema.UNUSABLE, InternalError) as error:
         if text := schema.advice(error):
             raise CommandError(text, returncode=EXIT_PROBLEM) from error
         raise
