@@ -20,6 +20,7 @@ from pulljobs.engine.deadlines import Deadline, shut_down
 from pulljobs.engine.encodings import integer_array
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
+from pulljobs.storage.full_queue import notify
 from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import call_on_commit
 
@@ -45,7 +46,7 @@ def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
 
     If the caller manages the transaction by hand, Django reports no commit: polling finds the jobs.
     """
-    call_on_commit(using, lambda: wake(using, sorted(find())))
+    call_on_commit(using, lambda: notify(lambda: wake(using, sorted(find()))))
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:
@@ -61,7 +62,7 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
 def notify_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
     """Notify all workers after the commit that these jobs were taken from their leases."""
     if job_ids:
-        call_on_commit(using, lambda: _notify_lost(using, job_ids))
+        call_on_commit(using, lambda: notify(lambda: _notify_lost(using, job_ids)))
 
 
 def _notify_lost(using: str, job_ids: Sequence[int]) -> None:

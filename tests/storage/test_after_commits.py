@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
+from psycopg import errors
 
 from pulljobs import batches, emission, operating, pulling, schedules
 from pulljobs.engine import telemetry
@@ -15,7 +16,16 @@ from pulljobs.models import Job
 from pulljobs.publishing import publish
 from pulljobs.schedules.models import Schedule
 from pulljobs.states import State
-from pulljobs.storage import jobs, limits, listen, sessions, settling, statements, transactions
+from pulljobs.storage import (
+    full_queue,
+    jobs,
+    limits,
+    listen,
+    sessions,
+    settling,
+    statements,
+    transactions,
+)
 from pulljobs.storage.rows import Finished
 from pulljobs.workflows import signal
 from pulljobs.workflows.models import RunSignal
@@ -49,6 +59,27 @@ def test_a_connection_that_is_cut_after_a_commit_fails_nothing(
     WORKS[name]()
     connections[USING].close()
     assert events == ([JobsExpired("", "", {"DEAD": 1})] if name == "names for events" else [])
+
+
+def test_a_full_queue_of_notifications_fails_no_publish_and_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wake-up that the server refuses, as its queue is full, costs one line of the log."""
+
+    def refuse(*args: Any, **more: Any) -> None:
+        cause = errors.ProgramLimitExceeded("too many notifications in the NOTIFY queue")
+        raise OperationalError(str(cause)) from cause
+
+    monkeypatch.setattr(listen, "run", refuse)
+    monkeypatch.setattr(full_queue._warning, "_logged_at", float("-inf"))
+    consumer = ConsumerFactory.create()
+    for _publish in range(2):
+        with transaction.atomic(using=USING):
+            publish(consumer.channel.name, b"")
+    assert Job.objects.count() == 2
+    [record] = caplog.records
+    assert "queue of notifications is full" in record.getMessage()
+    assert record.exc_info is None
 
 
 def test_outcomes_that_a_cut_connection_hides_are_to_be_written_again(
