@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.engine.sql import DATABASE_CHANNEL
+from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.errors import RunEnded, UnknownRun
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.outcome_texts import encoded
@@ -131,7 +131,7 @@ def _make_locked_due(using: str, run_ids: Sequence[int]) -> None:
 
 def sweep_all(using: str) -> bool:
     """Wake all runs with new signals, for tests. Return True if there are such runs."""
-    [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": timedelta(seconds=-1)})
+    row = _find_new(using, timedelta(seconds=-1))
     wake(using, row.run_ids or [])
     return row.run_ids is not None
 
@@ -139,12 +139,23 @@ def sweep_all(using: str) -> bool:
 def sweep(using: str) -> bool:
     """Wake runs whose signals were committed by a process that crashed before it woke them.
 
-    Return True if there may be more.
+    Signals of runs that other sessions have locked hold back no later signal. Return True if there
+    may be more.
     """
-    [row] = run(using, "new_signals", {"wanted": AT_ONCE, "age": SWEPT_AGE})
-    if row.run_ids is None:
-        return False
-    return retrying(using, partial(_wake_free, using, row.run_ids)) == AT_ONCE
+    row = _find_new(using, SWEPT_AGE)
+    while row.run_ids is not None:
+        if retrying(using, partial(_wake_free, using, row.run_ids)):
+            return row.last_id is not None
+        if row.last_id is None:
+            break
+        row = _find_new(using, SWEPT_AGE, after=row.last_id)
+    return False
+
+
+def _find_new(using: str, age: timedelta, *, after: int = 0) -> Row:
+    """Return the runs of the next signals older than an age, and the id of the last signal."""
+    [row] = run(using, "new_signals", {"after": after, "wanted": AT_ONCE, "age": age})
+    return row
 
 
 def _wake_free(using: str, run_ids: list[int]) -> int:

@@ -112,7 +112,7 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
     },
     "lock_free_runs": {"run_ids": IDS},
     "lock_runs": {"run_ids": IDS},
-    "new_signals": {"wanted": 100, "age": "5 s"},
+    "new_signals": {"after": 0, "wanted": 100, "age": "5 s"},
     "restore_retries": {**RUN, "lease_token": TOKENS[0]},
     "renew_run": {
         **RUN,

@@ -261,6 +261,24 @@ def test_a_sender_that_dies_after_its_commit_delays_the_run_only(bench: Bench) -
     assert not RunSignal.objects.filter(is_new=True).exists()
 
 
+def test_a_sweep_reaches_signals_after_more_of_locked_runs_than_it_reads_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.workflow(lambda run: run.wait("approval"))
+    *locked, free = [bench.start() for _run in range(4)]
+    drain()
+    before = ids.first_of(nodes.clock(USING) - timedelta(minutes=1))
+    for number, run_id in enumerate((*locked, free)):
+        RunSignal.objects.create(id=before + number, run_id=run_id, name="approval")
+    monkeypatch.setattr(signals, "AT_ONCE", 1)
+    with session() as holder:
+        holder.execute("SELECT FROM pulljobs_job WHERE id = ANY(%s) FOR UPDATE", [locked])
+        assert signals.sweep(USING)
+        assert not signals.sweep(USING)
+    late = Job.objects.filter(available_at__gt=nodes.clock(USING) + timedelta(days=1))
+    assert sorted(late.values_list("id", flat=True)) == locked
+
+
 def test_a_sweep_of_late_signals_passes_over_locked_runs(bench: Bench) -> None:
     bench.workflow(lambda run: run.wait("approval"))
     locked, free = bench.start(), bench.start()
