@@ -18,7 +18,7 @@ from pulljobs.conf import settings
 from pulljobs.engine import encodings, outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.handlers import AckPolicy, ClaimedJob, Handler
-from pulljobs.models.options import check_flags
+from pulljobs.models.options import check_flags, name_of
 from pulljobs.publishing import Draft, Payload, checked
 from pulljobs.states import Event
 from pulljobs.storage.rows import HeldJob, StoredMessage
@@ -66,7 +66,7 @@ def perform(
     The options of the handler's registration apply. A function that is not registered has none. A
     transactional handler gets its transaction, which is rolled back where a worker would do so.
     Raise AssertionError if the handler raised LeaseLost, and InvalidMessage or TypeError for
-    arguments that no job has.
+    arguments that no job has. Raise TypeError for a workflow.
     """
     handler = _registration(function)
     recorded = record(_with_query(handler))
@@ -130,8 +130,15 @@ def _performed(outcome: Settlement | None, recorded: RecordedFunction) -> Perfor
 
 
 def _registration(function: Callable[[ClaimedJob], Any]) -> Handler:
-    registered = (handler for handler in handlers.registered() if handler.function is function)
-    return next(registered, Handler(channel="test", consumer="test", function=function))
+    for handler in handlers.registered():
+        if handler.is_fenced and getattr(handler.function, "__wrapped__", None) is function:
+            raise TypeError(
+                f"{name_of(function)} is a workflow, whose runs are rows: call run_workflow() in "
+                "place of perform()."
+            )
+        if handler.function is function:
+            return handler
+    return Handler(channel="test", consumer="test", function=function)
 
 
 def _with_query(handler: Handler) -> Handler:

@@ -12,7 +12,7 @@ from pulljobs.errors import WaitTimedOut
 from pulljobs.models import Job
 from pulljobs.publishing import Draft
 from pulljobs.states import State
-from pulljobs.testing import crash_after, drain, run_workflow
+from pulljobs.testing import crash_after, drain, perform, run_workflow
 from pulljobs.workflows import Run, signal
 from tests.factories import ConsumerFactory
 from tests.workflows.runs.conftest import Bench
@@ -57,6 +57,12 @@ def test_drain_runs_a_retry_of_a_run_that_waited_before(bench: Bench) -> None:
     drain()
     signal(run_id, "approval", 7)
     assert drain(delayed=True)[-1].job.result == 7
+
+
+def test_perform_refuses_a_workflow(bench: Bench) -> None:
+    fulfil = bench.workflow(lambda run: run.input)
+    with pytest.raises(TypeError, match=r"is a workflow, .* call run_workflow\(\)"):
+        perform(fulfil, 7)
 
 
 def test_a_block_crashes_runs_after_its_steps(bench: Bench) -> None:
