@@ -15,7 +15,7 @@ from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthent
 from rest_framework.views import set_rollback
 
 from pulljobs.api.bodies import ProblemBody
-from pulljobs.api.exceptions import UNREACHABLE, unreachable
+from pulljobs.api.exceptions import is_outage, unreachable
 from pulljobs.engine.telemetry import describe_error
 
 logger = logging.getLogger("pulljobs.api")
@@ -63,7 +63,7 @@ def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None
 
 def refusal_of(error: Exception) -> APIException | None:
     """Return the refusal for an error: itself, 503 if the database failed, or None for others."""
-    if isinstance(error, UNREACHABLE):
+    if is_outage(error):
         logger.warning("The database failed a request: %s", describe_error(error))
         return unreachable()
     return error if isinstance(error, APIException) else None

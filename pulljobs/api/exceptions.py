@@ -5,9 +5,9 @@ from http import HTTPStatus
 from typing import Final
 
 from django.db import InterfaceError, OperationalError
+from psycopg.errors import ReadOnlySqlTransaction
 from rest_framework.exceptions import APIException
 
-UNREACHABLE: Final = (OperationalError, InterfaceError)
 SOON: Final = 1
 """Seconds after which clients repeat a request that failed for a moment."""
 A_WHILE: Final = 5
@@ -32,7 +32,7 @@ class RefusedRequest(APIException):
 unreachable: Final = partial(
     RefusedRequest,
     503,
-    "The database can't be reached: try again.",
+    "The database can't be reached, or refuses writes: try again.",
     "unavailable",
     retry_after=SOON,
 )
@@ -43,6 +43,14 @@ row_locked: Final = partial(
     "unavailable",
     retry_after=SOON,
 )
+
+
+def is_outage(error: Exception) -> bool:
+    """Return True if the database can't be reached or may only be read, as during a failover."""
+    refuses_writes = isinstance(error.__cause__, ReadOnlySqlTransaction)
+    return refuses_writes or isinstance(error, OperationalError | InterfaceError)
+
+
 no_channel: Final = partial(
     RefusedRequest, 404, "There is no such channel: PUT it first, or check its name in the URL."
 )

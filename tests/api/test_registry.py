@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.db.models.signals import pre_delete
 from django.test import override_settings
@@ -748,6 +748,19 @@ def test_a_delete_that_was_cut_off_amid_dead_jobs_can_be_repeated(
     assert manager.delete(path, seen).status_code == 204
     assert not Job.objects.exists()
     assert manager.delete(path, seen).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+def test_writes_that_the_database_refuses_are_answered_with_503(manager: Manager) -> None:
+    """During a failover the server may only be read: clients repeat the request elsewhere."""
+    with connections[USING].cursor() as cursor:
+        cursor.execute("SET default_transaction_read_only = on")
+        try:
+            answer = manager.put("/channel/new")
+        finally:
+            cursor.execute("RESET default_transaction_read_only")
+    assert answer.status_code == 503
+    assert answer.headers["Retry-After"] == "1"
 
 
 def test_live_jobs_of_a_deleted_consumer_are_left_to_the_admin(manager: Manager) -> None:

@@ -212,9 +212,9 @@ class WaiterQueue:
 
         Return the seconds after which to claim again for the long polls.
         """
-        unreachable = isinstance(error, exceptions.UNREACHABLE)
+        refusal = exceptions.unreachable() if exceptions.is_outage(error) else error
         for pull in self._remove(self._immediate):
-            pull.refuse(exceptions.unreachable() if unreachable else error)
+            pull.refuse(refusal)
         self._failures = min(self._failures + 1, 10)
         pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
         emit(LoopFailed("claims over HTTP", describe_error(error), pause))
