@@ -2,6 +2,7 @@
 
 import logging
 import random
+import signal
 import time
 from collections.abc import Callable
 from multiprocessing.context import SpawnContext
@@ -123,13 +124,13 @@ class ChildSlot:
         """Hand a crashed child to `on_death`, with the jobs that are charged: those that ran.
 
         While the supervisor stops, `stop_by` is set and no job is charged, because the supervisor
-        may have killed the child.
+        may have killed the child. SIGTERM ends a child that has not started: that is no error.
         """
         running = child.shared_state.running()
         noun = "job" if len(running) == 1 else "jobs"
-        logger.error(
-            "Child %d ended with %d while running %d %s.", child.pid, code, len(running), noun
-        )
+        is_error = stop_by is None or code != -signal.SIGTERM
+        log = logger.error if is_error else logger.info
+        log("Child %d ended with %d while running %d %s.", child.pid, code, len(running), noun)
         started = frozenset(running if stop_by is None else ())
         self._on_death(DeadChild(child.order.node_id, started))
 

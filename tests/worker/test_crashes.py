@@ -1,10 +1,13 @@
 """A crash charges a retry to the jobs that ran, and nothing to those that only waited."""
 
+import logging
 import os
 import resource
 import signal
 from multiprocessing import get_context
+from types import SimpleNamespace
 from typing import NoReturn
+from uuid import uuid4
 
 import pytest
 
@@ -89,7 +92,8 @@ def test_the_supervisor_survives_a_thousand_failures_in_a_row(
 class SilentChild:
     """Child process whose heartbeats are overdue, as all are after a pause of the machine."""
 
-    pid, exit_code = 1, None
+    pid = 1
+    exit_code: int | None = None
     is_unhealthy = True
     is_stopping = is_killed = is_late = is_silent = was_unhealthy = False
 
@@ -98,6 +102,34 @@ class SilentChild:
 
     def stop(self, by: float) -> None:
         self.stops += 1
+
+
+class ChildAtItsStart(SilentChild):
+    """Child process that SIGTERM ended before it had a handler for the signal."""
+
+    is_unhealthy, exit_code = False, -signal.SIGTERM
+    shared_state = SimpleNamespace(has_left=False, running=list)
+    order = SimpleNamespace(node_id=uuid4())
+    began_at = 0.0
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("stop_by", [None, 1.0])
+def test_a_stop_while_children_start_is_no_error(
+    stop_by: float | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(child_slot, "ChildProcess", ChildAtItsStart)
+    recovery = LeaseRecovery(USING)
+    slot = child_slot.ChildSlot(
+        get_context("spawn"), limits(), recovery.add, recovery.note_running, 0
+    )
+    slot.tick(None)
+    with caplog.at_level(logging.INFO, "pulljobs.worker"):
+        slot.tick(stop_by)
+    [level] = [record.levelno for record in caplog.records if "ended with -15" in record.message]
+    assert level == (logging.ERROR if stop_by is None else logging.INFO)
 
 
 def test_a_child_that_looks_unhealthy_for_a_moment_stays(monkeypatch: pytest.MonkeyPatch) -> None:
