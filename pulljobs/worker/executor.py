@@ -213,14 +213,22 @@ def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
         return job.settlement
     job.verdict = _result_of_error(error)
     if isinstance(error, Retry):
-        return job.limited(outcomes.retry(job.held, clean(str(error)), after=error.after))
+        return job.limited(outcomes.retry(job.held, _reason_of(error), after=error.after))
     if isinstance(error, Snooze):
-        reason = clean(str(error))
+        reason = _reason_of(error)
         return outcomes.release(job.held, after=error.after, started=True, error=reason)
     if isinstance(error, Discard):
-        return outcomes.reject(job.held, clean(str(error)))
+        return outcomes.reject(job.held, _reason_of(error))
     _emit_failure(job, error)
     return job.limited(_BY_POLICY[job.handler.ack_policy](job, clean(format_error(error))))
+
+
+def _reason_of(error: BaseException) -> str:
+    """Return the text of an error, or its traceback if the handler gave it a text that fails."""
+    try:
+        return clean(str(error))
+    except BaseException:
+        return clean(format_error(error))
 
 
 def _result_of_error(error: BaseException) -> Result:

@@ -308,6 +308,16 @@ def test_error_texts_of_the_handler_are_cleaned() -> None:
     assert outcome(raising(Discard("a\x00"))).error == "a\ufffd"
 
 
+def test_a_reason_whose_text_fails_rejects_the_job_all_the_same() -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise ValueError
+
+    view = outcome(raising(Discard(Unprintable())))  # type: ignore[arg-type]  # the mistake
+    assert view.state == State.DEAD
+    assert "exception str() failed" in (view.error or "")
+
+
 def test_the_first_outcome_wins_and_later_calls_return_false() -> None:
     accepted: list[bool] = []
 
