@@ -6,8 +6,10 @@ synchronously and one asynchronously.
 """
 
 import json
+import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
+from email.utils import mktime_tz, parsedate_tz
 from typing import Any, NamedTuple, TypeVar
 
 from pulljobs.client.errors import (
@@ -123,7 +125,19 @@ def _describe_foreign(answer: Answer) -> str:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
+    given = headers.get("retry-after", "0")
     try:
-        return min(max(0.0, float(headers.get("retry-after", 0))), LONGEST_RETRY_AFTER)
-    except ValueError:  # a date counts as no value
-        return 0.0
+        seconds = float(given)
+    except ValueError:
+        now = _timestamp(headers.get("date", "")) or time.time()  # by the broker's clock if known
+        seconds = (_timestamp(given) or now) - now
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
+
+
+def _timestamp(date: str) -> float | None:
+    """Return the Unix time of a date of HTTP, or None for any other text."""
+    parts = parsedate_tz(date)
+    try:
+        return None if parts is None else mktime_tz(parts)
+    except (ValueError, OverflowError):
+        return None

@@ -404,6 +404,23 @@ def test_no_broker_sends_its_clients_away_for_long(given: str, seconds: float) -
     assert refused.value.retry_after == seconds
 
 
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("Sat, 28 Nov 2026 12:00:30 GMT", 30.0),
+        ("Sat, 28 Nov 2026 11:00:00 GMT", 0.0),
+        ("Sat, 28 Nov 2037 12:00:00 GMT", 300.0),
+        ("Sat, 99 Nov 99999 12:00:00 GMT", 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_a_retry_after_may_be_a_date(given: str, seconds: float) -> None:
+    headers = {"retry-after": given, "date": "Sat, 28 Nov 2026 12:00:00 GMT"}
+    with pytest.raises(Unreachable) as refused:
+        checked(Answer(503, headers, b"maintenance", 0.0, 0.0))
+    assert refused.value.retry_after == seconds
+
+
 def test_refused_connections_give_few_attempts_and_then_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
