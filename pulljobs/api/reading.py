@@ -98,8 +98,14 @@ def refuse_unknown(body: Any, given: GivenFields, refuse: Refuse) -> None:
         return
     known = {field.key: field.name for field in fields_of(body)}
     if unknown := [key[:LONGEST_NAME] for key in given if key not in known]:
-        [nearest] = get_close_matches(unknown[0], known, 1, 0)
-        raise refuse(f"There is no field {unknown[0]!r} (the nearest is {known[nearest]})")
+        raise refuse(f"There is no field {unknown[0]!r} ({_suggest_name(unknown[0], known)})")
+
+
+def _suggest_name(unknown: str, known: Mapping[str, str]) -> str:
+    """Return the name of the most similar field, or of all fields if none is similar."""
+    if similar := get_close_matches(unknown, known, 1):
+        return f"the nearest is {known[similar[0]]}"
+    return f"the fields are {', '.join(known.values())}"
 
 
 def _refuse_constant(constant: str) -> NoReturn:

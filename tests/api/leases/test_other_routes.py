@@ -159,7 +159,7 @@ def test_pause(operator: Client, census: Subscription, tokens: dict[str, str]) -
         (b"", "Until must be null or a time"),
         (b"{}", "Until must be null or a time"),
         (b'{"Untill": "2999-01-31T12:00:00Z"}', "no field 'untill' (the nearest is Until)"),
-        (b'{"Until": null, "Seconds": 5}', "no field 'seconds' (the nearest is Until)"),
+        (b'{"Until": null, "Seconds": 5}', "no field 'seconds' (the fields are Until)"),
     ],
 )
 def test_a_pause_without_its_field_does_not_resume(
