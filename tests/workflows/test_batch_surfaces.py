@@ -186,6 +186,11 @@ def test_a_batch_is_made_filled_closed_redriven_and_cancelled_over_http(
     assert listed["ID"] == batch
     late = user.send("POST", f"/batch/{batch}/members", members)
     assert (late.status_code, "takes no members" in late.json()["detail"]) == (409, True)
+    unknown = ids.encode(7)
+    for verb, url in (("GET", f"/batch/{unknown}"), ("POST", f"/batch/{unknown}/close")):
+        missing = user.send(verb, url)
+        assert (missing.status_code, repr(unknown) in missing.json()["detail"]) == (404, True)
+    assert user.send("POST", "/batches", {"Name": "x", "Parent": unknown}).status_code == 404
     assert user.send("GET", "/batch/nothing").status_code == 404
     both = {"Payload": "a", "PayloadBase64": "YQ=="}
     wrong = {"Channel": consumer.channel.name, "Messages": [both]}

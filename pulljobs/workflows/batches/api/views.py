@@ -45,7 +45,6 @@ PAGE: Final = 100
 VIEW: Final = "pulljobs_workflows.view_batch"
 ADD: Final = "pulljobs_workflows.add_batch"
 STATUSES: Final[Mapping[type[Exception], int]] = {
-    UnknownBatch: 404,
     BatchEnded: 409,
     PayloadTooLarge: 413,
     UnknownChannel: 409,
@@ -56,10 +55,15 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Turn an error of the block, such as UnknownBatch, into an HTTP error with its text."""
+def refusing(batch: str | None = None) -> Iterator[None]:
+    """Turn an error of the block, such as BatchEnded, into an HTTP error with its text.
+
+    `batch` is the id in the request, which the text names if there is no such batch.
+    """
     try:
         yield
+    except UnknownBatch as error:
+        raise _unknown(batch) from error
     except tuple(STATUSES) as error:
         status = next(code for kind, code in STATUSES.items() if isinstance(error, kind))
         raise exceptions.refused(status, error) from error
@@ -98,7 +102,7 @@ class BatchList(BatchUserView):
         """Create a batch."""
         form = read_body(BatchFormBody, _read(request))
         parent = form.get("Parent")
-        with refusing():
+        with refusing(parent):
             made = adding.create(
                 form["Name"],
                 on_complete=read_callback(form.get("OnComplete")),
@@ -113,7 +117,7 @@ class BatchDetail(BatchUserView):
     needs = {"GET": [VIEW]}
 
     def get(self, request: Request, batch: str) -> Response:
-        with refusing():
+        with refusing(batch):
             view = reading.get(_number_of(batch))
         dead = [render_dead(member) for member in view.dead_members()]
         body: BatchDetailBody = {**render_batch(view), "DeadMembers": dead}
@@ -127,7 +131,7 @@ class BatchMembers(BatchUserView):
         """Publish messages as members of a batch, and answer with how many became members."""
         form = read_body(MembersFormBody, _read(request))
         drafts = list(map(read_member, form["Messages"]))
-        with refusing():
+        with refusing(batch):
             receipts = adding.extend(_number_of(batch)).publish_many(form["Channel"], drafts)
         body: AddedMembersBody = {
             "Members": sum(len(each.job_ids) - len(each.replaced) for each in receipts),
@@ -142,7 +146,7 @@ class CloseBatch(BatchUserView):
 
     def post(self, request: Request, batch: str) -> Response:
         number = _number_of(batch)
-        with refusing():
+        with refusing(batch):
             auditing.close(number, by=user_name(request))
             return Response(render_batch(reading.get(number)))
 
@@ -151,7 +155,7 @@ class CancelBatch(BatchUserView):
     needs = {"POST": ["pulljobs_workflows.cancel_batch"]}
 
     def post(self, request: Request, batch: str) -> Response:
-        with refusing():
+        with refusing(batch):
             killed = auditing.cancel(_number_of(batch), by=user_name(request))
         body: CancelledBatchBody = {"Killed": killed}
         return Response(body)
@@ -161,7 +165,7 @@ class RedriveBatch(BatchUserView):
     needs = {"POST": ["pulljobs_workflows.redrive_batch"]}
 
     def post(self, request: Request, batch: str) -> Response:
-        with refusing():
+        with refusing(batch):
             redriven = auditing.redrive(_number_of(batch), by=user_name(request))
         body: RedrivenBatchBody = {"Redriven": redriven}
         return Response(body)
@@ -172,8 +176,13 @@ def _number_of(text: str) -> int:
     try:
         return ids.decode(text)
     except ValueError as error:
-        unknown = UnknownBatch(repr(text))
-        raise exceptions.refused(404, unknown) from error
+        raise _unknown(text) from error
+
+
+def _unknown(batch: str | None) -> exceptions.RefusedRequest:
+    return exceptions.RefusedRequest(
+        404, f"There is no batch {batch!r}: GET the list of batches, or check the id."
+    )
 
 
 def _read_before(text: str) -> int:
