@@ -230,10 +230,9 @@ class RunEnded(PulljobsError):
     """Error for a signal to a run that is DELIVERED or DEAD."""
 
     def __init__(self, run: str, state: str) -> None:
-        advice = " Redrive it first." if state == "DEAD" else ""
+        advice = "Redrive it" if state == "DEAD" else "Publish its message again for another run"
         super().__init__(
-            f"Run {run} is {state}: it takes no more signals.{advice} If that does not matter to "
-            "your code, pass ignore_missing=True."
+            f"Run {run} is {state}: it takes no more signals. {advice}, or leave the signal out."
         )
         self.run, self.state = run, state
 

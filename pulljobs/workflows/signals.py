@@ -58,7 +58,9 @@ def signal(
     if number is None or not rows or rows[0].state not in LIVE:
         if ignore_missing:
             return False
-        raise _missing(using, run_id, number, rows[0].state if rows else None)
+        error = _missing(using, run_id, number, rows[0].state if rows else None)
+        error.add_note("If that does not matter to your code, pass ignore_missing=True.")
+        raise error
     if rows[0].is_sent and not rows[0].is_woken:
         call_on_commit(using, partial(wake_one, using, number))
     if params["is_alone"]:

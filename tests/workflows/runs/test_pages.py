@@ -61,6 +61,10 @@ def test_a_user_with_the_permission_reads_a_run_and_sends_it_a_signal(run_id: in
     assert client.post(url.replace("/run/", "/run/x"), b"1", content_type=JSON).status_code == 404
     assert AuditEntry.objects.filter(by="olga", act="signal").count() == 2
     assert RunSignal.objects.get().payload == {"by": "olga"}
+    drain()
+    late = client.post(url, b"1", content_type=JSON)
+    assert (late.status_code, "ignore_missing" in late.json()["detail"]) == (409, False)
+    assert "no more signals. Publish its message again" in late.json()["detail"]
 
 
 def test_a_wait_without_a_time_limit_is_due_at_no_time(run_id: int) -> None:

@@ -190,8 +190,9 @@ def test_signals_for_runs_that_can_not_get_them_are_refused(bench: Bench) -> Non
     bench.workflow(lambda run: None)
     run_id = bench.start()
     drain()
-    with pytest.raises(RunEnded, match="DELIVERED"):
+    with pytest.raises(RunEnded, match="DELIVERED") as ended:
         signal(run_id, "approval")
+    assert "ignore_missing=True" in ended.value.__notes__[0]
     with pytest.raises(RunEnded, match="DELIVERED"):
         create_signal_token(run_id, "approval")
     with pytest.raises(WorkflowError, match=r"DELIVERED.* Publish its message again\."):
