@@ -20,6 +20,7 @@ from pulljobs.engine.addresses import is_absolute
 from pulljobs.engine.validation import encodable
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import Channel, Consumer, FlowKey, LimitGroup, Producer, options
+from pulljobs.models.channels import NOT_IN_HEADER, is_header_text
 from pulljobs.models.token_holders import validate_name
 from pulljobs.storage import counts, dead, jobs, listen
 from pulljobs.storage.rows import Stats
@@ -47,6 +48,8 @@ class Change(StrEnum):
 def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
     """Raise InvalidRegistration if the name of a row or one of its fields is invalid."""
     check_name(name)
+    if model is Producer and not is_header_text(name):
+        raise InvalidRegistration(NOT_IN_HEADER)
     title, token = fields.get("title", ""), fields["token"]
     if len(title) > LONGEST or not encodable(title):
         raise InvalidRegistration(

@@ -15,6 +15,16 @@ _NOT_KEPT = _(
     "It must not be above PULLJOBS['RETENTION']: client message ids are forgotten with their "
     "messages."
 )
+NOT_IN_HEADER = (
+    "The id of a producer must fit into a header: without control characters, and without spaces "
+    "at its ends."
+)
+
+
+def is_header_text(name: str) -> bool:
+    """Return True if the value of an HTTP header can be this name, in UTF-8."""
+    # Servers strip spaces and tabs at the ends of a value.
+    return name == name.strip(" ") and not any(c < " " or c == "\x7f" for c in name)
 
 
 class Channel(TokenHolder):
@@ -47,3 +57,8 @@ class Producer(TokenHolder):
     class Meta:
         permissions = [("rotate_producer", "Can give producers a new token")]
         constraints = [models.UniqueConstraint(fields=["name"], name="pulljobs_producer_name")]
+
+    def clean(self) -> None:
+        super().clean()
+        if not is_header_text(self.name):
+            raise ValidationError({"name": NOT_IN_HEADER})

@@ -4,6 +4,7 @@ import base64
 import re
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -327,6 +328,15 @@ def test_ids_are_free_text(manager: Manager) -> None:
     [link] = manager.get("/channels").json()["Result"]
     assert manager.get(link).json()["ID"] == made.name
     assert manager.get(manager.get(link).json()["ConsumersURL"]).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["%20", "%09", "%20p", "p%20", "p%0Aq", "p%7Fq"])
+def test_a_producer_that_no_header_can_name_is_refused(name: str, manager: Manager) -> None:
+    refused = manager.put(f"/producer/{name}")
+    assert (refused.status_code, b"fit into a header" in refused.content) == (400, True)
+    with pytest.raises(ValidationError, match="fit into a header"):
+        Producer(name=unquote(name)).full_clean()
+    assert not Producer.objects.filter(name=unquote(name)).exists()
 
 
 # Lists
