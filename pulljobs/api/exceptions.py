@@ -81,7 +81,7 @@ push_consumer: Final = partial(
     "push_consumer",
 )
 bad_limit: Final = partial(
-    RefusedRequest, 400, "limit must be a whole number from 0: leave it out for 25."
+    RefusedRequest, 400, "limit must be a whole number from 0: leave it out for the default."
 )
 bad_page: Final = partial(
     RefusedRequest,

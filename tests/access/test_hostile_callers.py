@@ -187,7 +187,7 @@ def _do_all(headers: dict[str, str]) -> None:
     send("GET", f"{root}/queued-jobs", b"", headers | {"X-Broker-Consumer-Token": "shop-token"})
     send("POST", f"{root}/dlq", b"requeue=shop-token", headers)
     with pytest.MonkeyPatch.context() as patch, override_settings(DEBUG=False):
-        patch.setattr(queued_jobs, "_read_limit", _broken)
+        patch.setattr(queued_jobs, "read_limit", _broken)
         assert send("GET", f"{root}/queued-jobs", b"", headers).status_code == 500
 
 
@@ -198,7 +198,7 @@ def _broken(request: object) -> None:
 def test_a_page_of_an_error_has_no_secrets(
     headers: dict[str, str], census: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queued_jobs, "_read_limit", _broken)
+    monkeypatch.setattr(queued_jobs, "read_limit", _broken)
     with override_settings(DEBUG=False):
         answer = send("GET", "/channel/orders/consumer/census/queued-jobs", b"", headers)
     assert answer.status_code == 500

@@ -356,14 +356,17 @@ def test_lists_are_paged_by_name_and_by_slot(
     shown = walk(caller, "/schedule/a/slots", "Slot")
     assert shown[-5:] == [format_slot(slot) for slot in reversed(slots)][-5:]
     assert caller.send("GET", "/schedule/a/slots?before=now").status_code == 400
+    assert walk(caller, "/schedule/a/slots?limit=1", "Slot", 1) == shown
+    assert caller.send("GET", "/schedule/a/slots?limit=0").json() == {"Result": [], "Next": None}
+    assert caller.send("GET", "/schedule/a/slots?limit=-1").status_code == 400
 
 
-def walk(caller: ScheduleUser, url: str | None, field: str) -> list[str]:
-    """Return a field of each entry of a list, from all its pages."""
+def walk(caller: ScheduleUser, url: str | None, field: str, limit: int = 2) -> list[str]:
+    """Return a field of each entry of a list, from all its pages of at most `limit` entries."""
     shown: list[str] = []
     while url is not None:
         page = caller.send("GET", url).json()
-        assert len(page["Result"]) <= 2
+        assert len(page["Result"]) <= limit
         shown += [entry[field] for entry in page["Result"]]
         url = page["Next"]
     return shown

@@ -55,7 +55,7 @@ class QueuedJobs(PullConsumerView):
         return error_answers.as_problem if self._purges else super().get_exception_handler()
 
     def get(self, request: Request, **names: str) -> Response:
-        consumer, limit, after = caller(request).pk, _read_limit(request), _read_after(request)
+        consumer, limit, after = caller(request).pk, read_limit(request), _read_after(request)
         # A job more than asked for shows that there is a next page.
         jobs = listing.queued(consumer, limit + 1, after)
         page, rest = jobs[:limit], jobs[limit:]
@@ -79,8 +79,9 @@ class QueuedJobs(PullConsumerView):
         return self.request is not None and self.request.method == "DELETE"
 
 
-def _read_limit(request: Request) -> int:
-    given = request.query_params.get("limit", "") or str(DEFAULT_LIMIT)
+def read_limit(request: Request, default: int = DEFAULT_LIMIT) -> int:
+    """Return the query parameter limit, at most LARGEST_LIMIT. Refuse (400) what is no number."""
+    given = request.query_params.get("limit", "") or str(default)
     number = _NUMBER.fullmatch(given)
     if number is None:
         raise exceptions.bad_limit()

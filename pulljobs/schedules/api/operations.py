@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from pulljobs.api.openapi.broker import MODIFIED, UNMODIFIED
+from pulljobs.api.openapi.broker import MODIFIED, NUMBER, UNMODIFIED
 from pulljobs.api.openapi.operation import ApiOperation, query
 from pulljobs.schedules.api import bodies
 
@@ -74,7 +74,10 @@ OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
         summary="List the records of fired and skipped slots, the newest first",
         protocol=SCHEDULES,
         answer=bodies.SlotsBody,
-        parameters=(query("before", "Only slots before this time, as in the link Next."),),
+        parameters=(
+            query("limit", "100 by default, which is the most.", NUMBER),
+            query("before", "Only slots before this time, as in the link Next."),
+        ),
         refusals=(400, 404),
     ),
 }

@@ -14,6 +14,7 @@ from pulljobs.api.authentication import user_name
 from pulljobs.api.base_views import ProblemMixin, UserView
 from pulljobs.api.bodies import parse_time, render_time
 from pulljobs.api.broker.links import add_query
+from pulljobs.api.broker.queued_jobs import read_limit
 from pulljobs.api.broker.registry import LAST_MODIFIED, check_precondition, render_http_date
 from pulljobs.api.permissions import Needs, is_permitted
 from pulljobs.api.reading import read_body
@@ -185,9 +186,13 @@ class ScheduleSlots(ScheduleUserView):
                 rows = rows.filter(slot_at__lt=parse_time(before))
             except ValueError as error:
                 raise exceptions.bad_field(f"before: {error}") from error
-        page = list(rows.order_by("-slot_at")[: PAGE + 1])
-        following = {"before": render_time(page[PAGE - 1].slot_at)} if len(page) > PAGE else None
-        slots = [render_slot(slot) for slot in page[:PAGE]]
+        limit = read_limit(request, PAGE)
+        listed = list(rows.order_by("-slot_at")[: limit + 1])
+        page, rest = listed[:limit], listed[limit:]
+        following = None
+        if page and rest:
+            following = {"limit": str(limit), "before": render_time(page[-1].slot_at)}
+        slots = [render_slot(slot) for slot in page]
         body: SlotsBody = {"Result": slots, "Next": _link(request, following)}
         return Response(body)
 
