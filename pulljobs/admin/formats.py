@@ -82,18 +82,18 @@ def badge(job: Job | ArchivedJob) -> SafeString:
     )
 
 
-def status_of(job: Job | ArchivedJob, step: str = "") -> SafeString:
-    """Return the badge of a job's state. Below it are `step` and the start of its last error.
+def status_of(job: Job | ArchivedJob, timing: str = "") -> SafeString:
+    """Return the badge of a job's state. Below it are `timing` and the start of its last error.
 
-    `step` is "" or the text of `describe_step`: when the job settled, or in how long it is due.
+    `timing` is "" or the text of `describe_timing`.
     """
-    lines = [step, Truncator((job.error or "").partition("\n")[0]).chars(BRIEF)]
+    lines = [timing, Truncator((job.error or "").partition("\n")[0]).chars(BRIEF)]
     shown = [(line,) for line in lines if line]
     below = format_html_join("", '<span class="pulljobs-brief">{}</span>', shown)
     return format_html("{} {}", badge(job), below) if below else badge(job)
 
 
-def describe_step(job: Job | ArchivedJob, now: datetime) -> str:
+def describe_timing(job: Job | ArchivedJob, now: datetime) -> str:
     """Return when an archived job settled or in how long a queued job is due, else ""."""
     if isinstance(job, ArchivedJob):
         return f"settled {format_time(job.settled_at)}"

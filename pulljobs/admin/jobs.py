@@ -141,7 +141,7 @@ class JobAdmin(JobRowsAdmin):
     @admin.display(description="state")
     def status(self, row: Any) -> SafeString:
         """Render the state with the time of settling or becoming due, and the error below it."""
-        return formats.status_of(row, formats.describe_step(row, row.listed_at))
+        return formats.status_of(row, formats.describe_timing(row, row.listed_at))
 
     @admin.display(description="available at")
     def due(self, job: Job) -> str:

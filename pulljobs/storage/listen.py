@@ -114,7 +114,7 @@ class Listener:
         wakers: Mapping[str, Callable[[], None]] | None = None,
     ) -> None:
         self._on_lost, self._wakers = on_lost, wakers or {}
-        self._connection: psycopg.Connection[Any] = psycopg.connect(**session_of_its_own(using))
+        self._connection: psycopg.Connection[Any] = psycopg.connect(**make_connection_params(using))
         lost = () if on_lost is None else (LOST_CHANNEL,)
         with ExitStack() as opened:  # The caller gets no listener to close if a LISTEN fails.
             opened.enter_context(closing(self._connection))
@@ -154,8 +154,8 @@ class Listener:
 async def listening(params: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[int]]:
     """Open a connection on the running event loop, and yield an iterator of notified consumer ids.
 
-    `params` come from `session_of_its_own`. The iterator raises psycopg.Error if the connection is
-    lost or silent.
+    `params` come from `make_connection_params`. The iterator raises psycopg.Error if the connection
+    is lost or silent.
     """
     async with await psycopg.AsyncConnection.connect(**params) as connection:
         await _ask(connection, f"LISTEN {DATABASE_CHANNEL}")
@@ -179,8 +179,8 @@ async def _ask(connection: psycopg.AsyncConnection[Any], text: LiteralString) ->
         timer.cancel()
 
 
-def session_of_its_own(using: str) -> dict[str, Any]:
-    """Return psycopg's parameters for a session that is separate from Django's connection.
+def make_connection_params(using: str) -> dict[str, Any]:
+    """Return psycopg's parameters for a connection that is separate from Django's.
 
     Django connects first, and raises OperationalError if the server can't be reached.
     """

@@ -152,7 +152,7 @@ def _set_up(connection: BaseDatabaseWrapper, raw: "psycopg.Connection[Any]") -> 
     with connection.wrap_database_errors:
         raw.execute(PLAN_FOR_QUEUES)
         raw.execute(LIMIT_WAITS)
-        raw.execute(set_limits(is_local=False))
+        raw.execute(format_limits(is_local=False))
     if not in_transaction(connection.alias):  # else a rollback may take it back
         dedicated.add(raw)
 
@@ -174,7 +174,7 @@ def restart_deadline() -> None:
         deadline.restart()
 
 
-def set_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
+def format_limits(*, is_local: bool, lock_seconds: float | None = None) -> bytes:
     """Return SQL that limits the idle time in a transaction and, by `lock_seconds`, lock waits."""
     limits = {"idle_in_transaction_session_timeout": SILENCE.total_seconds()}
     if lock_seconds is not None:

@@ -36,7 +36,7 @@ def brief(using: str, *, lock_seconds: float = LONGEST_SECONDS) -> Iterator[None
         if not is_callers and raw not in sessions.dedicated:
             seconds = LOCK_SECONDS if sessions.is_loop(using) else lock_seconds
             with connection.wrap_database_errors:
-                raw.execute(sessions.set_limits(is_local=True, lock_seconds=seconds))
+                raw.execute(sessions.format_limits(is_local=True, lock_seconds=seconds))
         yield
 
 

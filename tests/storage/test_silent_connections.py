@@ -103,7 +103,7 @@ def test_options_of_the_project_win(proxy: SilentProxy) -> None:
 def test_connections_that_listen_have_bounds(proxy: SilentProxy) -> None:
     with behind(proxy), closing(Listener(USING)) as listener:
         assert bounds_of(listener._connection) == expected()
-    assert CONNECTION_BOUNDS.items() <= listen.session_of_its_own(USING).items()
+    assert CONNECTION_BOUNDS.items() <= listen.make_connection_params(USING).items()
 
 
 def test_a_listener_that_is_refused_leaves_no_session() -> None:
@@ -208,7 +208,7 @@ def test_a_worker_notices_that_its_listener_is_silent(proxy: SilentProxy) -> Non
 @pytest.mark.usefixtures("_short_limits")
 def test_a_server_of_long_polls_notices_that_its_listener_is_silent(proxy: SilentProxy) -> None:
     with behind(proxy):
-        params = listen.session_of_its_own(USING)
+        params = listen.make_connection_params(USING)
 
     async def listen_on() -> None:
         async with listen.listening(params) as notified:

@@ -185,7 +185,7 @@ class Waiters:
         failures = 0
         while not sessions.behind_pooler(self._using):
             try:
-                params = await self.run(partial(listen.session_of_its_own, self._using))
+                params = await self.run(partial(listen.make_connection_params, self._using))
                 async with listen.listening(params) as notified:
                     failures = 0
                     self._wake_all()  # Jobs may have been published before this listened.
