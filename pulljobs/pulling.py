@@ -31,6 +31,7 @@ from pulljobs.storage import (
     messages,
     nodes,
     sessions,
+    settling,
     sized_claims,
     turns,
 )
@@ -323,7 +324,7 @@ def note_running(node_id: UUID, running: Collection[int]) -> None:
 
 def prepare_to_finish() -> None:
     """Let the server plan the settling statements on this thread's connection in advance."""
-    jobs.prepare_to_finish(settings().DATABASE)
+    settling.prepare(settings().DATABASE)
 
 
 def finish(

@@ -4,11 +4,10 @@ Nothing else changes it, apart from the claims of `pulljobs.engine.claiming`.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from django.db import (
     DatabaseError,
@@ -19,17 +18,8 @@ from django.db import (
 )
 
 from pulljobs.engine.adapters import TOO_MUCH
-from pulljobs.engine.claiming.limits import give_back
-from pulljobs.engine.claiming.turns import give_back as give_back_to_keys
 from pulljobs.engine.encodings import array, integer_array
-from pulljobs.engine.outcomes import (
-    Deliveries,
-    Held,
-    Settlement,
-    expire,
-    parameters,
-    plain_deliveries,
-)
+from pulljobs.engine.outcomes import Held, Settlement, expire
 from pulljobs.engine.sql import Params, Row
 from pulljobs.models import Job
 from pulljobs.states import TRANSITIONS, Event, State
@@ -37,24 +27,12 @@ from pulljobs.storage import batches, keys, listen, settling, turns
 from pulljobs.storage.backlog import count_jobs
 from pulljobs.storage.limits import with_members
 from pulljobs.storage.plans import ends_transaction, keeping_plans
-from pulljobs.storage.rows import (
-    Finished,
-    NotYet,
-    ReachedLease,
-    Refusal,
-    Stats,
-    Taken,
-)
-from pulljobs.storage.sessions import LOCK_SECONDS, LONGEST_SECONDS, in_transaction
-from pulljobs.storage.statements import AliasSession, run
+from pulljobs.storage.rows import Finished, NotYet, ReachedLease, Refusal, Stats, Taken
+from pulljobs.storage.sessions import LONGEST_SECONDS, in_transaction
+from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import brief, is_wait, retrying
 
 logger = logging.getLogger("pulljobs.storage")
-
-LEAST_OF_A_CLAIM: Final = 30
-"""Number of jobs of a claim from which a statement for each claim is cheaper than one for all."""
-
-_STATES = {state.value: state for state in State}
 
 
 def take(
@@ -155,9 +133,9 @@ def _is_of_a_row(error: Exception) -> bool:
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
     """Write outcomes. A savepoint keeps an open transaction of the caller usable after errors."""
     if not in_transaction(using) or ends_transaction(using):
-        return _finish_together(using, settlements)
+        return settling.settle(using, settlements)
     with transaction.atomic(using=using):
-        return _finish_together(using, settlements)
+        return settling.settle(using, settlements)
 
 
 def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
@@ -168,75 +146,8 @@ def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
     }
     locked = {row.id for row in run(using, "locked_jobs", params)}
     free = [each for each in settlements if each.held.job_id not in locked]
-    finished = _finish_together(using, free) if free else Finished({}, [], {})
+    finished = settling.settle(using, free) if free else Finished({}, [], {})
     return replace(finished, locked=frozenset(locked))
-
-
-def prepare_to_finish(using: str) -> None:
-    """Run the statements of `finish` for no job, so that the server plans them in advance."""
-    settling.run_deliver(using, {uuid4(): ([], [])})
-    settling.run_finish(using, parameters([]), 0)
-
-
-def _finish_together(using: str, settlements: Sequence[Settlement]) -> Finished:
-    claims = plain_deliveries(settlements)
-    if claims is not None and len(claims) <= max(1, len(settlements) // LEAST_OF_A_CLAIM):
-        return _deliver(using, claims)
-    rows = _write_outcomes(using, settlements)
-    states = {row.job_id: _STATES[row.state] for row in rows}
-    freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
-    freed_keys = {(row.consumer_id, row.freed_key) for row in freed}
-    keys.free(using, freed_keys, [row.job_id for row in freed])
-    turned = [row for row in rows if row.turn_key is not None and row.consumer_id is not None]
-    turns.free(using, {(row.consumer_id, row.turn_key) for row in turned})
-    released = {
-        settlement.held.job_id
-        for settlement in settlements
-        if settlement.event is Event.RELEASE and settlement.delay is None
-    }
-    grouped = {row.consumer_id for row in rows if row.is_grouped}
-    roomier = with_members(using, {row.consumer_id for row in rows} - {None}, grouped)
-    return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
-
-
-def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
-    """Run finish.sql and return its rows. Give back tokens of released jobs that did not start."""
-    params = parameters(settlements)
-    released = [
-        each.held
-        for each in settlements
-        if each.event is Event.RELEASE and not each.started and each.run.begun_at is None
-    ]
-    if not released:
-        return settling.run_finish(using, params, len(settlements))
-    with brief(using, lock_seconds=LOCK_SECONDS):
-        rows = settling.run_finish(using, params, len(settlements))
-        written = {row.job_id: row.turn_key for row in rows}  # Not those released before.
-        given = [held for held in released if held.job_id in written]
-        give_back(AliasSession(using), given)
-        by_turn = [held for held in given if written[held.job_id] is not None]
-        give_back_to_keys(AliasSession(using), by_turn)
-    return rows
-
-
-def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
-    states: dict[int, State] = {}
-    freed: set[tuple[int, str]] = set()
-    turned: set[tuple[int, str]] = set()
-    let_go: list[int] = []
-    roomier: set[int] = set()
-    grouped: set[int] = set()
-    for ids, row in settling.run_deliver(using, claims):
-        states |= dict.fromkeys(ids if row.delivered is None else row.delivered, State.DELIVERED)
-        if row.consumer_id is not None:
-            roomier.add(row.consumer_id)
-            grouped |= {row.consumer_id} if row.is_grouped else set()
-            let_go += row.keyed_ids or []
-            freed |= {(row.consumer_id, key) for key in row.freed_keys or []}
-            turned |= {(row.consumer_id, key) for key in row.turn_keys or []}
-    keys.free(using, freed, let_go)
-    turns.free(using, turned)
-    return Finished(states, [], {}, roomier=with_members(using, roomier, grouped))
 
 
 def reap(using: str, leases: int) -> Finished | None:
@@ -285,7 +196,7 @@ def _give_back(
     `started` are the jobs that ran when their node ended. If None, the node's last report counts.
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
-    finished = _finish_together(using, settlements) if settlements else Finished({}, [], {})
+    finished = settling.settle(using, settlements) if settlements else Finished({}, [], {})
     run(using, "end_leases", {"lease_ids": [each.lease_id for each in leases if each.is_whole]})
     if rest := [lease.lease_id for lease in leases if not lease.is_whole]:
         running = None if started is None else list(started)

@@ -1,25 +1,105 @@
-"""Statements that write outcomes, for members of batches as well, and search for lost jobs."""
+"""Statements that write outcomes, what ended jobs free, and the search for lost jobs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from pulljobs.engine import members
-from pulljobs.engine.outcomes import Deliveries, Held, Settlement, deliver_parameters
+from pulljobs.engine.claiming.keyed import Key
+from pulljobs.engine.claiming.limits import give_back
+from pulljobs.engine.claiming.turns import give_back as give_back_to_keys
+from pulljobs.engine.outcomes import (
+    Deliveries,
+    Held,
+    Settlement,
+    deliver_parameters,
+    parameters,
+    plain_deliveries,
+)
 from pulljobs.engine.sql import Params, Row
 from pulljobs.states import Event, Reason, State
-from pulljobs.storage import batches
+from pulljobs.storage import batches, keys, turns
+from pulljobs.storage.limits import with_members
 from pulljobs.storage.rows import Finished
 from pulljobs.storage.sessions import LOCK_SECONDS
-from pulljobs.storage.statements import run, run_together
+from pulljobs.storage.statements import AliasSession, run, run_together
 from pulljobs.storage.transactions import after_commit, brief
 
+LEAST_OF_A_CLAIM: Final = 30
+"""Number of jobs of a claim from which a statement for each claim is cheaper than one for all."""
+
+_STATES = {state.value: state for state in State}
 _USED_UP: Final = (Reason.RETRIES_EXHAUSTED, Reason.MAX_DELIVERIES, Reason.TIMED_OUT)
 
 
-def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Freed:
+    """Keys, turns and limits that have room for further jobs, because jobs of a batch ended."""
+
+    consumer_ids: set[int]
+    grouped_ids: set[int]
+    """Those of the consumers that are in a limit group."""
+    keys: set[Key]
+    key_holders: list[int]
+    """Ids of the jobs that held the keys."""
+    turns: set[Key]
+    """Keys that take turns."""
+
+    def free(self, using: str) -> frozenset[int]:
+        """Free the keys, and return the consumers that may claim more jobs."""
+        keys.free(using, self.keys, self.key_holders)
+        turns.free(using, self.turns)
+        return with_members(using, self.consumer_ids, self.grouped_ids)
+
+
+def settle(using: str, settlements: Sequence[Settlement]) -> Finished:
+    """Write the outcomes of jobs, and free what they held. Lost jobs are missing in the result."""
+    claims = plain_deliveries(settlements)
+    if claims is not None and len(claims) <= max(1, len(settlements) // LEAST_OF_A_CLAIM):
+        return _deliver(using, claims)
+    rows = _write_outcomes(using, settlements)
+    states = {row.job_id: _STATES[row.state] for row in rows}
+    released = {
+        settlement.held.job_id
+        for settlement in settlements
+        if settlement.event is Event.RELEASE and settlement.delay is None
+    }
+    bounded = [row for row in rows if row.consumer_id is not None]
+    keyed = [row for row in bounded if row.freed_key is not None]
+    freed = _Freed(
+        consumer_ids={row.consumer_id for row in bounded},
+        grouped_ids={row.consumer_id for row in bounded if row.is_grouped},
+        keys={(row.consumer_id, row.freed_key) for row in keyed},
+        key_holders=[row.job_id for row in keyed],
+        turns={(row.consumer_id, row.turn_key) for row in bounded if row.turn_key is not None},
+    )
+    roomier = freed.free(using)
+    return Finished(states, [], {}, frozenset(released & states.keys()), roomier)
+
+
+def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
+    """Run finish.sql and return its rows. Give back tokens of released jobs that did not start."""
+    params = parameters(settlements)
+    released = [
+        each.held
+        for each in settlements
+        if each.event is Event.RELEASE and not each.started and each.run.begun_at is None
+    ]
+    if not released:
+        return _run_finish(using, params, len(settlements))
+    with brief(using, lock_seconds=LOCK_SECONDS):
+        rows = _run_finish(using, params, len(settlements))
+        written = {row.job_id: row.turn_key for row in rows}  # Not those released before.
+        given = [held for held in released if held.job_id in written]
+        give_back(AliasSession(using), given)
+        by_turn = [held for held in given if written[held.job_id] is not None]
+        give_back_to_keys(AliasSession(using), by_turn)
+    return rows
+
+
+def _run_finish(using: str, params: Params, jobs: int) -> list[Row]:
     """Write the outcomes of `jobs` jobs. Return a row for each job whose outcome was written.
 
     For members of batches, a variant of finish.sql runs.
@@ -30,8 +110,25 @@ def run_finish(using: str, params: Params, jobs: int) -> list[Row]:
     return rows
 
 
-def run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[members.Delivered]:
-    """Deliver jobs of claims, given by lease token. Return pairs (job ids, row of deliver.sql)."""
+def _deliver(using: str, claims: Mapping[UUID, Deliveries]) -> Finished:
+    """Deliver jobs of claims, given by lease token."""
+    every = _run_deliver(using, claims)
+    states: dict[int, State] = {}
+    for ids, row in every:
+        states |= dict.fromkeys(ids if row.delivered is None else row.delivered, State.DELIVERED)
+    bounded = [row for _ids, row in every if row.consumer_id is not None]
+    freed = _Freed(
+        consumer_ids={row.consumer_id for row in bounded},
+        grouped_ids={row.consumer_id for row in bounded if row.is_grouped},
+        keys={(row.consumer_id, key) for row in bounded for key in row.freed_keys or ()},
+        key_holders=[job_id for row in bounded for job_id in row.keyed_ids or ()],
+        turns={(row.consumer_id, key) for row in bounded for key in row.turn_keys or ()},
+    )
+    return Finished(states, [], {}, roomier=freed.free(using))
+
+
+def _run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[members.Delivered]:
+    """Run deliver.sql for each claim. Return pairs (job ids, row of deliver.sql)."""
     # Jobs are then locked mostly in the order of their ids, as a kill locks them: no deadlock.
     ordered = sorted(claims.items(), key=lambda claim: min(claim[1][0], default=0))
     every = [
@@ -44,6 +141,12 @@ def run_deliver(using: str, claims: Mapping[UUID, Deliveries]) -> list[members.D
 
 def _run_each(using: str, name: str, every: Sequence[Params]) -> list[Row]:
     return [row for [row] in run_together(using, name, every, seconds=LOCK_SECONDS)]
+
+
+def prepare(using: str) -> None:
+    """Run the statements of `settle` for no job, so that the server plans them in advance."""
+    _run_deliver(using, {uuid4(): ([], [])})
+    _run_finish(using, parameters([]), 0)
 
 
 def revive(using: str, params: Params) -> Row:
