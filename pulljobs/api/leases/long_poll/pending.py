@@ -1,15 +1,17 @@
 """Data of pulls: their parameters, their answers, and a pull that still waits for its answer."""
 
 import asyncio
+import time
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pulljobs.models import Consumer
-from pulljobs.pulling import Claim
+from pulljobs.pulling import QUIET, Claim
+from pulljobs.storage.rows import Refusal
 
 
 class PullReason(Enum):
@@ -34,6 +36,16 @@ class PullReason(Enum):
     @property
     def reason(self) -> str:
         return self.value[1]
+
+
+REASONS: Final = {
+    Refusal.PAUSED: PullReason.PAUSED,
+    Refusal.MAX_IN_FLIGHT: PullReason.MAX_IN_FLIGHT,
+    Refusal.RATE_LIMITED: PullReason.RATE_LIMITED,
+    Refusal.THROTTLED: PullReason.THROTTLED,
+    Refusal.KEY_LIMITED: PullReason.KEY_LIMITED,
+    Refusal.MAX_BYTES: PullReason.MAX_BYTES,
+}
 
 
 class PullRequest(NamedTuple):
@@ -68,6 +80,36 @@ class PullAnswer(NamedTuple):
         if self.claim is None or self.reason.reason != self.claim.refusal:
             return None
         return self.claim.retry_after
+
+
+class ClaimLimit(NamedTuple):
+    """Limit or throttle that the last claim of a queue met. Times are on the monotonic clock."""
+
+    refusal: Refusal | None = None
+    """Reason why the claim got no job, or fewer than it wanted, or None."""
+    limited_until: float = 0.0
+    """Time at which a rate or a throttle allows the next job, or 0 if neither limits claims."""
+    quiet_until: float = 0.0
+    """Time before which a notification starts no claim."""
+    allowed_at: float = 0.0
+    """Time at which `refusal` allows a job again, or 0 if unknown."""
+
+    @classmethod
+    def met_by(cls, claim: Claim) -> "ClaimLimit":
+        """Return the limit that a claim met just now."""
+        now, wait, after = time.monotonic(), claim.limited_for, claim.retry_after
+        limited_until = 0.0 if wait is None else now + wait.total_seconds()
+        quiet_until = min(limited_until, now + QUIET.total_seconds())
+        allowed_at = 0.0 if after is None else now + after.total_seconds()
+        return cls(claim.refusal, limited_until, quiet_until, allowed_at)
+
+    def answer_expired(self) -> PullAnswer:
+        """Return the answer to a long poll whose time is over: the limit, or a timeout."""
+        wait = self.allowed_at - time.monotonic()
+        if wait <= 0 or self.refusal is None:
+            return PullAnswer(PullReason.TIMEOUT)
+        limited = Claim(None, [], False, timedelta(seconds=wait), self.refusal)
+        return PullAnswer(REASONS[self.refusal], limited)
 
 
 @dataclass(eq=False, slots=True)
@@ -111,6 +153,11 @@ class PendingPull:
         if self.timer is not None:
             self.timer.cancel()
         return not self.future.done() and self.future.set_running_or_notify_cancel()
+
+
+def reason_of(claim: Claim, otherwise: PullReason) -> PullReason:
+    """Return the reason for which a claim got no more jobs, or `otherwise` if it has none."""
+    return otherwise if claim.refusal is None else REASONS.get(claim.refusal, otherwise)
 
 
 def token_digests_of(consumer: Consumer) -> tuple[str, str]:

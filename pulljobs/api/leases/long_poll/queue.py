@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pulljobs import emission, pulling
 from pulljobs.api import access_refusals, exceptions
 from pulljobs.api.leases.long_poll.pending import (
+    ClaimLimit,
     PendingPull,
     PullAnswer,
     PullReason,
     lease_duration_of,
+    reason_of,
     token_digests_of,
 )
 from pulljobs.api.leases.owned_items import recent_claims
@@ -23,7 +25,7 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
 from pulljobs.models import Consumer, Lease
-from pulljobs.pulling import LIMITED_POLL, QUIET, Claim, Puller
+from pulljobs.pulling import LIMITED_POLL, Claim, Puller
 from pulljobs.storage import leases, listen
 from pulljobs.storage.rows import Refusal
 
@@ -38,15 +40,6 @@ SMALL_GROUP: Final = 8
 """Number of pulls that are collected for one claim even if few jobs are expected."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
-
-REASONS: Final = {
-    Refusal.PAUSED: PullReason.PAUSED,
-    Refusal.MAX_IN_FLIGHT: PullReason.MAX_IN_FLIGHT,
-    Refusal.RATE_LIMITED: PullReason.RATE_LIMITED,
-    Refusal.THROTTLED: PullReason.THROTTLED,
-    Refusal.KEY_LIMITED: PullReason.KEY_LIMITED,
-    Refusal.MAX_BYTES: PullReason.MAX_BYTES,
-}
 
 T = TypeVar("T")
 
@@ -69,14 +62,7 @@ class WaiterQueue:
         """Number of jobs of the last claim."""
         self._is_dry = False
         """True if the last claim left no job available, until the queue is woken."""
-        self._limited_until = 0.0
-        """Time on the monotonic clock at which a rate or a throttle allows the next job."""
-        self._quiet_until = 0.0
-        """Time on the monotonic clock before which a notification starts no claim."""
-        self._limit: Refusal | None = None
-        """Reason why the last claim got no job, or fewer than it wanted, or None."""
-        self._allowed_at = 0.0
-        """Time on the monotonic clock at which `_limit` allows a job again, or 0 if unknown."""
+        self._limit = ClaimLimit()
         self.row_lock = asyncio.Lock()
         """Lock for writes of the row of the waiter."""
         # Dicts keep the order, and remove an entry in constant time.
@@ -184,7 +170,7 @@ class WaiterQueue:
             await self._woken.wait()
             timer.cancel()
             if not self._immediate:
-                await asyncio.sleep(max(0.0, self._quiet_until - time.monotonic()))
+                await asyncio.sleep(max(0.0, self._limit.quiet_until - time.monotonic()))
 
     async def _pass(self) -> float:
         """Claim and distribute available jobs.
@@ -203,7 +189,7 @@ class WaiterQueue:
         return longest if due is None else min(max(due.total_seconds(), SHORTEST_PAUSE), longest)
 
     def _longest_pause(self) -> float:
-        if self._limited_until:
+        if self._limit.limited_until:
             return LIMITED_POLL.total_seconds()
         return settings().MAX_FETCH_INTERVAL.total_seconds() * random.uniform(0.7, 1)
 
@@ -228,7 +214,7 @@ class WaiterQueue:
         while group := self._next_group():
             immediate = list(self._immediate)
             claim = await self._on_thread(self._prepare_claim(group))
-            self._note_limit(claim)
+            self._limit = ClaimLimit.met_by(claim)
             self._supply = len(claim.jobs)
             await self._distribute(group, claim)
             if claim.refusal is Refusal.DELETED:
@@ -238,14 +224,6 @@ class WaiterQueue:
                 self._answer_empty(immediate, claim)
                 return claim.next_due
         return None
-
-    def _note_limit(self, claim: Claim) -> None:
-        """Note for how long a limit or a throttle allows no further claim."""
-        now, wait, self._limit = time.monotonic(), claim.limited_for, claim.refusal
-        self._limited_until = 0.0 if wait is None else now + wait.total_seconds()
-        self._quiet_until = min(self._limited_until, now + QUIET.total_seconds())
-        after = claim.retry_after
-        self._allowed_at = 0.0 if after is None else now + after.total_seconds()
 
     def _next_group(self) -> list[PendingPull]:
         """Return the first pulls of the queue that one claim can serve together.
@@ -290,7 +268,7 @@ class WaiterQueue:
         Jobs that are left over, because a client has disconnected, are released.
         """
         rest = claim.jobs
-        reason_if_short = _reason_of(claim, PullReason.OK)
+        reason_if_short = reason_of(claim, PullReason.OK)
         for pull in group:
             wanted = len(rest) if claim.repeated else pull.asked.batch
             share, beyond = rest[:wanted], rest[wanted:]
@@ -330,7 +308,7 @@ class WaiterQueue:
     def _answer_empty(self, immediate: list[PendingPull], claim: Claim) -> None:
         empty = claim._replace(taken=None, jobs=[])
         for pull in self._remove(immediate):
-            pull.answer(PullAnswer(_reason_of(claim, pull.reason_if_empty), empty))
+            pull.answer(PullAnswer(reason_of(claim, pull.reason_if_empty), empty))
 
     @property
     def is_miscounted(self) -> bool:
@@ -400,14 +378,7 @@ class WaiterQueue:
         if self._failures:
             pull.refuse(exceptions.unreachable())
         else:
-            pull.answer(self._expired_answer())
-
-    def _expired_answer(self) -> PullAnswer:
-        wait = self._allowed_at - time.monotonic()
-        if wait <= 0 or self._limit is None:
-            return PullAnswer(PullReason.TIMEOUT)
-        limited = Claim(None, [], False, timedelta(seconds=wait), self._limit)
-        return PullAnswer(REASONS[self._limit], limited)
+            pull.answer(self._limit.answer_expired())
 
     def _answer(self, pull: PendingPull, answer: PullAnswer) -> bool:
         self.drop(pull)
@@ -421,10 +392,6 @@ class WaiterQueue:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await self._waiters.run(work, claiming_for=self.consumer.pk)
-
-
-def _reason_of(claim: Claim, otherwise: PullReason) -> PullReason:
-    return otherwise if claim.refusal is None else REASONS.get(claim.refusal, otherwise)
 
 
 def give_back(pull: PendingPull, claim: Claim) -> None:
