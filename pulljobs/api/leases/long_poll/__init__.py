@@ -2,7 +2,7 @@
 
 A request hands its `PendingPull` to the `Waiters` of the process and awaits the answer, on any
 event loop or thread. The waiters have a thread with an event loop of their own. On it are a
-connection with LISTEN, and a `WaiterQueue` for each consumer. The queue writes a row, by which
-publishers know that they must notify this process, claims for its pulls in turn, and distributes
-the jobs. A few `DatabaseThreads` run the statements.
+connection with LISTEN, and a `WaiterQueue` for each consumer. The queue writes a `WaiterRow`, by
+which publishers know that they must notify this process, claims for its pulls in turn, and
+distributes the jobs. A few `DatabaseThreads` run the statements.
 """

@@ -19,6 +19,7 @@ from pulljobs.api.leases.long_poll.pending import (
     reason_of,
     token_digests_of,
 )
+from pulljobs.api.leases.long_poll.waiter_row import WaiterRow
 from pulljobs.api.leases.owned_items import recent_claims
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
@@ -32,8 +33,6 @@ from pulljobs.storage.rows import Refusal
 if TYPE_CHECKING:
     from pulljobs.api.leases.long_poll.waiters import Waiters
 
-PATIENCE: Final = timedelta(seconds=15)
-"""Time after which publishers ignore the row of a waiter that was not written again."""
 IDLE_SECONDS: Final = 60.0
 SHORTEST_PAUSE: Final = 0.001
 SMALL_GROUP: Final = 8
@@ -47,14 +46,13 @@ T = TypeVar("T")
 class WaiterQueue:
     """Queue of one consumer's pulls, on the event loop of the waiters, with one claim at a time.
 
-    While long polls wait, this process is a waiter of the consumer: it has a row in the database,
-    with their number. Publishers notify the processes with such rows.
+    While long polls wait, this process is a waiter of the consumer, with a row in the database.
     """
 
     def __init__(self, waiters: "Waiters", consumer: Consumer) -> None:
         self._waiters = waiters
-        self._using = settings().DATABASE
-        self._puller = Puller(self._using, consumer, Lease.Via.PULL)
+        self._puller = Puller(settings().DATABASE, consumer, Lease.Via.PULL)
+        self.row = WaiterRow(waiters, self._puller)
         self._woken = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._failures = 0
@@ -63,22 +61,10 @@ class WaiterQueue:
         self._is_dry = False
         """True if the last claim left no job available, until the queue is woken."""
         self._limit = ClaimLimit()
-        self.row_lock = asyncio.Lock()
-        """Lock for writes of the row of the waiter."""
         # Dicts keep the order, and remove an entry in constant time.
         self.pulls: dict[PendingPull, None] = {}
         self._immediate: dict[PendingPull, None] = {}
         """Pulls of the queue that are no long polls and are answered after the next claim."""
-        self.most_waiting = 0
-        """Largest number of long polls at a time since the last pass of `Waiters`.
-
-        It is written into the row of the waiter, because the number falls for moments whenever
-        clients settle their jobs before they pull again.
-        """
-        self.registered = 0
-        """Number of long polls in the row of this process as a waiter."""
-        self.registered_until = 0.0
-        """Monotonic time until which publishers heed the row of the waiter, or 0 without a row."""
         self.joined_at = 0.0
 
     @property
@@ -89,7 +75,7 @@ class WaiterQueue:
     @property
     def is_idle(self) -> bool:
         """True if the queue can be removed: no pull came for a while, and its row is deleted."""
-        is_empty = not self.pulls and not self.registered_until
+        is_empty = not self.pulls and not self.row.registered_until
         return is_empty and time.monotonic() - self.joined_at > IDLE_SECONDS
 
     @property
@@ -105,13 +91,13 @@ class WaiterQueue:
         if pull.waits:
             loop = asyncio.get_running_loop()
             pull.timer = loop.call_later(pull.asked.expires, self._expire, pull)
-            self.most_waiting = max(self.most_waiting, self.waiting)
+            self.row.most_waiting = max(self.row.most_waiting, self.waiting)
         else:
             self._end_repeated(pull)
             self._immediate[pull] = None
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
-        elif not (self._is_dry and pull.waits and len(self.pulls) <= self.registered):
+        elif not (self._is_dry and pull.waits and len(self.pulls) <= self.row.registered):
             self.wake()
 
     def _end_repeated(self, pull: PendingPull) -> None:
@@ -310,55 +296,19 @@ class WaiterQueue:
         for pull in self._remove(immediate):
             pull.answer(PullAnswer(reason_of(claim, pull.reason_if_empty), empty))
 
-    @property
-    def is_miscounted(self) -> bool:
-        """True if the waiter's row has a wrong number or expires soon, and no write of it runs."""
-        if not self.registered_until or self.row_lock.locked():
-            return False
-        soon = time.monotonic() + PATIENCE.total_seconds() / 2
-        return self.most_waiting != self.registered or self.registered_until < soon
-
-    async def leave_if_empty(self) -> None:
-        """Delete the row of this process as a waiter of the consumer if no long poll waits."""
-        async with self.row_lock:
-            if self.registered_until and not self.most_waiting:
-                self.registered, self.registered_until = 0, 0.0
-                ids = [self.consumer.pk]
-                await self._on_thread(
-                    partial(listen.leave, self._using, ids, self._waiters.node_id)
-                )
-
-    def note_row(self, waiting: int, at: float) -> None:
-        """Note how many long polls the waiter's row has, and the monotonic time of its write."""
-        self.registered, self.registered_until = waiting, at + PATIENCE.total_seconds()
-
-    @property
-    def counted(self) -> int:
-        """Number of long polls to write into the row of the waiter, at most `max_waiting`."""
-        return min(self.most_waiting, self.consumer.max_waiting)
-
     async def _register(self) -> bool:
         """Write the row of the waiter, so that publishers notify this process.
 
         Return True if there was no valid row before: the queue then has to claim again, for jobs
         that were published without a notification.
         """
-        async with self.row_lock:
-            now = time.monotonic()
-            if self.waiting <= self.registered and now < self.registered_until:
+        async with self.row.lock:
+            has_lapsed = time.monotonic() >= self.row.registered_until
+            if self.waiting <= self.row.registered and not has_lapsed:
                 return False
-            has_lapsed = now >= self.registered_until
-            if self._refuse_excess(await self._write_row()):
-                await self._write_row()  # Else the excess would count in other processes.
+            if self._refuse_excess(await self.row.write()):
+                await self.row.write()  # Else the excess would count in other processes.
             return has_lapsed
-
-    async def _write_row(self) -> int:
-        """Write the row of the waiter. Return how many long polls wait in other processes."""
-        waiting, now = self.counted, time.monotonic()
-        args = [self.consumer.pk], self._waiters.node_id, PATIENCE, [waiting]
-        elsewhere = await self._on_thread(partial(listen.wait, self._using, *args))
-        self.note_row(waiting, now)
-        return elsewhere[self.consumer.pk]
 
     def _refuse_excess(self, elsewhere: int) -> int:
         """Refuse the newest long polls above the consumer's limit, and return their number.
@@ -368,7 +318,7 @@ class WaiterQueue:
         room = max(self.consumer.max_waiting - elsewhere, 0)
         waiting = [pull for pull in self.pulls if pull.waits]
         excess = self._remove(waiting[room:])
-        self.most_waiting = self.waiting
+        self.row.most_waiting = self.waiting
         for pull in excess:
             pull.refuse(exceptions.too_many_waiting(self.consumer.max_waiting))
         return len(excess)

@@ -22,8 +22,9 @@ from pulljobs.api import exceptions
 from pulljobs.api.leases.clients import ClientNotes
 from pulljobs.api.leases.long_poll import stopping
 from pulljobs.api.leases.long_poll.pending import PendingPull, PullReason
-from pulljobs.api.leases.long_poll.queue import PATIENCE, WaiterQueue, give_back_answered
+from pulljobs.api.leases.long_poll.queue import WaiterQueue, give_back_answered
 from pulljobs.api.leases.long_poll.threads import DatabaseThreads
+from pulljobs.api.leases.long_poll.waiter_row import PATIENCE, WaiterRow
 from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
@@ -224,24 +225,24 @@ class Waiters:
 
         Delete its rows for consumers for which no long poll waits.
         """
-        miscounted = [queue for queue in self._queues.values() if queue.is_miscounted]
-        waiting = [queue for queue in miscounted if queue.most_waiting]
-        if waiting:
-            async with AsyncExitStack() as rows:
-                for queue in waiting:
-                    await rows.enter_async_context(queue.row_lock)
+        rows = [queue.row for queue in self._queues.values()]
+        miscounted = [row for row in rows if row.is_miscounted]
+        if waiting := [row for row in miscounted if row.most_waiting]:
+            async with AsyncExitStack() as locks:
+                for row in waiting:
+                    await locks.enter_async_context(row.lock)
                 await self._write_counts(waiting)
-        for queue in miscounted:
-            await queue.leave_if_empty()
+        for row in miscounted:
+            await row.delete_if_empty()
         for queue in self._queues.values():
-            queue.most_waiting = queue.waiting
+            queue.row.most_waiting = queue.waiting
 
-    async def _write_counts(self, queues: Sequence[WaiterQueue]) -> None:
-        counts, now = [queue.counted for queue in queues], time.monotonic()
-        args = [queue.consumer.pk for queue in queues], self.node_id, PATIENCE, counts
+    async def _write_counts(self, rows: Sequence[WaiterRow]) -> None:
+        counts, now = [row.counted for row in rows], time.monotonic()
+        args = [row.consumer_id for row in rows], self.node_id, PATIENCE, counts
         await self.run(partial(listen.wait, self._using, *args))
-        for queue, count in zip(queues, counts, strict=True):
-            queue.note_row(count, now)
+        for row, count in zip(rows, counts, strict=True):
+            row.note_written(count, now)
 
     async def _beat(self) -> None:
         address = self._address
