@@ -105,10 +105,14 @@ class WaiterQueue:
 
         The client has given them up. Under WSGI a server does not notice that it disconnected.
         """
-        if (id := pull.asked.request_id) is not None:
-            for repeated in [each for each in self.pulls if each.asked.request_id == id]:
-                if repeated.waits:
-                    self._answer(repeated, PullAnswer(PullReason.TIMEOUT))
+        for repeated in self._find_repeats(pull):
+            if repeated.waits:
+                self._answer(repeated, PullAnswer(PullReason.TIMEOUT))
+
+    def _find_repeats(self, pull: PendingPull) -> list[PendingPull]:
+        """Return the pulls of the queue that have the RequestID of this pull, if it has one."""
+        id = pull.asked.request_id
+        return [] if id is None else [each for each in self.pulls if each.asked.request_id == id]
 
     def drop(self, pull: PendingPull) -> None:
         """Remove a pull from the queue and stop its timer."""
@@ -275,11 +279,7 @@ class WaiterQueue:
 
         Return True if one of their requests still waited for the answer.
         """
-        repeats = {pull: None}
-        if (id := pull.asked.request_id) is not None:
-            repeats |= dict.fromkeys(
-                repeat for repeat in self.pulls if repeat.asked.request_id == id
-            )
+        repeats = dict.fromkeys([pull, *self._find_repeats(pull)])
         is_repeated = claim.repeated or len(repeats) > 1
         answer = PullAnswer(reason, claim._replace(repeated=is_repeated))
         received = [self._answer(repeat, answer) for repeat in repeats]
