@@ -65,9 +65,8 @@ def run(
     prepare = is_for_loop or raw in keeping or keeps_plan or (always_prepare and not is_pooled)
     limit = _limit(connection, raw, LONGEST_SECONDS if always_prepare else seconds)
     with errors, limit, _Preparing(raw, prepare):
-        cursor, settings = _cursor(raw, prepare), []
-        if raw not in dedicated and raw not in keeping:
-            settings += [KEEP_PLAN] if keeps_plan else [INTERPRETED] if interpreted else []
+        cursor = _cursor(raw, prepare)
+        settings = _choose_settings(raw, keeps_plan=keeps_plan, interpreted=interpreted)
         with _pipeline(raw, settings, on_sent):
             for setting in settings:
                 psycopg.RawCursor(raw).execute(setting)
@@ -76,6 +75,17 @@ def run(
                 _send(raw)
                 on_sent()
         return fetch_rows(name, cursor, kind)
+
+
+def _choose_settings(
+    raw: "psycopg.Connection[Any]", *, keeps_plan: bool, interpreted: bool
+) -> list[bytes]:
+    """Return the settings to send before a statement: none if the connection has settings."""
+    if raw in dedicated or raw in keeping:
+        return []
+    if keeps_plan:
+        return [KEEP_PLAN]
+    return [INTERPRETED] if interpreted else []
 
 
 def _pipeline(
