@@ -42,7 +42,7 @@ class StreamBatch(NamedTuple):
 def claim(
     session: Session,
     claimer: Claimer,
-    stream: tuple[str, Owned],
+    owned: Owned,
     seq: int,
     wanted: int,
     terms: Terms,
@@ -50,14 +50,13 @@ def claim(
 ) -> tuple[Claimed, StreamBatch | None]:
     """Claim at most `wanted` jobs, and insert the row of their batch, in one transaction.
 
-    `stream` is the name of the stream and its ownership. `limit_entry` may change the position at
-    which a claim enters the claim index. Return the result of the claim, and the batch, or None if
-    there were no jobs. Raises StreamTaken if another process has taken the stream over.
+    `limit_entry` may change the position at which a claim enters the claim index. Return the result
+    of the claim, and the batch, or None if there were no jobs. Raises StreamTaken if another
+    process has taken the stream over.
     """
-    name, owned = stream
     try:
         with session.atomic():
-            ownership.hold(session, owned, name)
+            ownership.hold(session, owned)
             claimed = claimer.walk(
                 wanted, lambda entry: claimer.claim(session, wanted, terms, limit_entry(entry))
             )
@@ -66,7 +65,7 @@ def claim(
             token = claimed.taken.lease_token
             params = {"stream_id": owned.stream_id, "seq": seq, "lease_token": token}
             if not (rows := session.run("open_batch", params)):
-                raise StreamTaken(name)
+                raise StreamTaken(owned.stream)
     except BaseException:
         claimer.forget()  # The rollback released the claimed jobs.
         raise
@@ -74,18 +73,15 @@ def claim(
     return claimed, StreamBatch(rows[0].batch_id, token, len(claimed.jobs), redelivered)
 
 
-def take_over(
-    session: Session, stream: tuple[str, Owned], seq: int, terms: Terms
-) -> StreamBatch | None:
+def take_over(session: Session, owned: Owned, seq: int, terms: Terms) -> StreamBatch | None:
     """Claim the jobs of a batch under a new lease, except those that another process claimed.
 
     Returns None if the batch was acked. Jobs that were still leased by the batch use up one more of
     `max_deliveries` and no retry, because their task may not have begun. Raises StreamTaken if
     another process has taken the stream over.
     """
-    name, owned = stream
     with session.atomic():
-        ownership.hold(session, owned, name)
+        ownership.hold(session, owned)
         params = {"stream_id": owned.stream_id, "after": seq - 1, "until": seq}
         if not (rows := session.run("lock_batches", params)):
             return None

@@ -24,6 +24,8 @@ MARGIN_SECONDS: Final = 2.0
 class Owned(NamedTuple):
     """Ownership of a stream by this process."""
 
+    stream: str
+    """Name of the stream."""
     stream_id: int
     consumer_id: int
     lease_duration: timedelta
@@ -49,16 +51,15 @@ def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
     while not (rows := session.run("own_stream", params)):
         _refuse(session, options, consumer_id, is_late=time.monotonic() > give_up)
         time.sleep(RETRY_SECONDS)
-    return Owned(
-        rows[0].stream_id, consumer_id, options.lease_duration or default_duration, node_id
-    )
+    lease_duration = options.lease_duration or default_duration
+    return Owned(options.stream, rows[0].stream_id, consumer_id, lease_duration, node_id)
 
 
-def hold(session: Session, owned: Owned, stream: str) -> None:
+def hold(session: Session, owned: Owned) -> None:
     """Lock the stream's row until the transaction ends. Raise StreamTaken if this owner lost it."""
     params = {"stream_id": owned.stream_id, "node_id": owned.node_id}
     if not session.run("hold_stream", params):
-        raise StreamTaken(stream)
+        raise StreamTaken(owned.stream)
 
 
 def find_consumer(session: Session, options: StreamOptions) -> tuple[int, timedelta]:

@@ -256,8 +256,8 @@ class Stream:
     def _claim_batch(
         self, link: Link, session: Session, seq: int, rows: int
     ) -> tuple[Claimed, StreamBatch | None]:
-        stream, terms = (self._options.stream, link.owned), self._terms(link)
-        return claiming.claim(session, self._claimer, stream, seq, rows, terms, self._limit_entry)
+        owned, terms = link.owned, self._terms(link)
+        return claiming.claim(session, self._claimer, owned, seq, rows, terms, self._limit_entry)
 
     def _record_claim(self, seq: int, batch: StreamBatch) -> None:
         self._remember(seq, batch)
@@ -287,8 +287,7 @@ class Stream:
     def _own_batch(self, link: Link, seq: int) -> StreamBatch | None:
         """Return batch `seq`, taken over if an earlier owner claimed it, or None if it is acked."""
         if seq not in self._owned_batches:
-            stream = (self._options.stream, link.owned)
-            batch = claiming.take_over(link.session, stream, seq, self._terms(link))
+            batch = claiming.take_over(link.session, link.owned, seq, self._terms(link))
             if batch is not None:
                 self._remember(seq, batch)
         return self._owned_batches.get(seq)
@@ -314,7 +313,7 @@ class Stream:
     def _ack(self, link: Link, session: Session, seq: int) -> Acked:
         done = []
         with session.atomic():
-            ownership.hold(session, link.owned, self._options.stream)
+            ownership.hold(session, link.owned)
             params = {"stream_id": link.owned.stream_id, "after": self._acked, "until": seq}
             for batch in session.run("lock_batches", params):
                 settled = settling.deliver_batch(session, batch.lease_token, batch.job_ids)
@@ -341,7 +340,7 @@ class Stream:
         self._end_ack(link)
         released = []
         with link.session.atomic():
-            ownership.hold(link.session, link.owned, self._options.stream)
+            ownership.hold(link.session, link.owned)
             params = {"stream_id": link.owned.stream_id, "after": 0, "until": claiming.MAX_SEQ}
             for batch in link.session.run("lock_batches", params):
                 outcome = (Event.EXPIRE, error) if batch.seq <= failed else (Event.RELEASE, None)
