@@ -17,7 +17,7 @@ outcome that a worker gives for it. A call gets jobs of one batch, and at most a
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -77,42 +77,46 @@ class Handling:
 
     def _run_handler(self, function: Handler, batch: pa.RecordBatch) -> list[Settlement]:
         ids, lease_tokens = (batch.column(name).to_pylist() for name in ("job_id", "lease_token"))
-        jobs = dict(zip(ids, lease_tokens, strict=True))
-        held = [Held(job_id, UUID(lease_token)) for job_id, lease_token in jobs.items()]
+        held = {
+            job_id: Held(job_id, UUID(lease_token))
+            for job_id, lease_token in zip(ids, lease_tokens, strict=True)
+        }
         try:
             returned = function(self._to_argument(batch))
-        except Discard as discard:
-            return [outcomes.reject(job, settling.to_error_text(discard.reason)) for job in held]
-        except Snooze as snooze:
-            error = settling.to_error_text(snooze.reason)
-            return [
-                outcomes.release(job, after=snooze.after, started=True, error=error) for job in held
-            ]
-        except Retry as retry:
-            error = settling.to_error_text(retry.reason)
-            return [outcomes.retry(job, error, after=retry.after) for job in held]
         except Exception as exception:
-            error = settling.to_error_text(format_error(exception))
-            return [outcomes.retry(job, error) for job in held]
+            return _settle_raised(held.values(), exception)
         rows = _read_outcomes(returned)
         _refuse_repeated_jobs(rows)
-        return [self._settlement(jobs, row) for row in rows]
+        return [self._settlement(held, row) for row in rows]
 
-    def _settlement(self, jobs: Mapping[int, str], row: Mapping[str, Any]) -> Settlement:
+    def _settlement(self, held: Mapping[int, Held], row: Mapping[str, Any]) -> Settlement:
         job_id = _read_job_id(row)
-        if job_id not in jobs:
+        if job_id not in held:
             raise LakeError(
                 f"The handler names job {job_id}, which it was not given: name only given jobs."
             )
-        held = Held(job_id, UUID(jobs[job_id]))
         try:
-            return _to_settlement(held, row, self.max_result_bytes)
+            return _to_settlement(held[job_id], row, self.max_result_bytes)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            return settling.retry_unwritable(held, error)
+            return settling.retry_unwritable(held[job_id], error)
 
     def _to_argument(self, batch: pa.RecordBatch) -> Any:
         table = pa.Table.from_batches([batch])
         return table.to_pandas() if self.form == PANDAS else table
+
+
+def _settle_raised(held: Iterable[Held], raised: Exception) -> list[Settlement]:
+    """Return the outcomes that a worker gives jobs whose handler raised this exception."""
+    if not isinstance(raised, Discard | Snooze | Retry):
+        error = settling.to_error_text(format_error(raised))
+        return [outcomes.retry(job, error) for job in held]
+    error = settling.to_error_text(raised.reason)
+    if isinstance(raised, Discard):
+        return [outcomes.reject(job, error) for job in held]
+    if isinstance(raised, Snooze):
+        after = raised.after
+        return [outcomes.release(job, after=after, started=True, error=error) for job in held]
+    return [outcomes.retry(job, error, after=raised.after) for job in held]
 
 
 def _read_outcomes(returned: Any) -> list[dict[str, Any]]:
