@@ -1,6 +1,6 @@
 """Comparison of days in PostgreSQL and in the lake by count, sum of ids and checksum."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from functools import partial
@@ -96,15 +96,17 @@ def compare_days(
             part_sums = _sum_in_tasks(spark, source, parts)
             with progress.reporting(spark, "read the lake"):
                 lake_sums = {name: _sum_lake(spark, snapshot, name, days[name]) for name in days}
-    database_sums = _sum_days(days, part_sums)
-    results = []
-    for table, table_days in days.items():
-        for day in table_days:
-            here, pending = database_sums[table][day]
+    compared = _pair_sums(_sum_days(days, part_sums), lake_sums)
+    return [each for each in compared if each.database.rows or each.lake.rows or each.pending]
+
+
+def _pair_sums(
+    database_sums: Mapping[str, DaySums], lake_sums: Mapping[str, DaySums]
+) -> Iterator[DayComparison]:
+    for table, sums_by_day in database_sums.items():
+        for day, (here, pending) in sums_by_day.items():
             there, broken = lake_sums[table].get(day, (Sums(), 0))
-            if here.rows or there.rows or pending:
-                results.append(DayComparison(table, day, here, there, pending, broken))
-    return results
+            yield DayComparison(table, day, here, there, pending, broken)
 
 
 def _list_parts(using: str, snapshot: LakeSnapshot, days: Days) -> list[DayPart]:
