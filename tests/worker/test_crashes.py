@@ -121,9 +121,9 @@ def test_a_stop_while_children_start_is_no_error(
     stop_by: float | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(child_slot, "ChildProcess", ChildAtItsStart)
-    recovery = LeaseRecovery(USING)
+    deaths: list[child_slot.DeadChild] = []
     slot = child_slot.ChildSlot(
-        get_context("spawn"), limits(), recovery.add, recovery.note_running, 0
+        get_context("spawn"), limits(), deaths.append, lambda node_id, running: None, 0
     )
     slot.tick(None)
     with caplog.at_level(logging.INFO, "pulljobs.worker"):
