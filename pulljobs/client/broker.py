@@ -1,42 +1,23 @@
-"""One broker of a `Consumer`: the pulls from it, the held messages, and their outcomes."""
+"""One broker of a `Consumer`: the pulls from it, the held messages, and their leases."""
 
 import asyncio
-import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from pulljobs.client import bodies, log
-from pulljobs.client.bodies import (
-    WAITING_SHARE,
-    Job,
-    Outcome,
-    Pulled,
-    Settlement,
-    Status,
-    now,
-)
-from pulljobs.client.calls import Answer, Call
+from pulljobs.client import bodies
+from pulljobs.client.bodies import WAITING_SHARE, Job, Outcome, Pulled, Settlement, Status, now
+from pulljobs.client.calls import Answer
 from pulljobs.client.errors import BadRequest, ClientError, LeaseLost, Refused, Unreachable
-from pulljobs.client.flows import (
-    GRACE,
-    LOCKED,
-    LOCKED_EVERY,
-    MOST_OUTCOMES,
-    ended_early,
-    parts,
-)
-from pulljobs.client.handling import RESULTS, Ending
-from pulljobs.client.link import Link, Request
-from pulljobs.client.messages import Received
+from pulljobs.client.flows import GRACE, LOCKED, ended_early, parts
+from pulljobs.client.handling import Ending
+from pulljobs.client.link import Link
+from pulljobs.client.outbox import Held, Outbox
 from pulljobs.client.room import Room, Share
 from pulljobs.client.strategies import Delay
-from pulljobs.engine.circuit import CircuitState
-
-Held = Received[Any, Any]
 
 LONGEST_POLL: Final = 30.0
 """Longest time in seconds for which a pull waits at the broker for jobs."""
@@ -55,13 +36,12 @@ STARVED: Final = 0.85
 
 @dataclass(eq=False, kw_only=True)
 class Broker:
-    """Pulls, renewals and outcomes of a running consumer at one broker, on the event loop.
+    """Pulls and leases of a running consumer at one broker, on the event loop, and its outbox.
 
     Threads that run handlers call only `begin`, `end` and `settle`.
     """
 
     link: Link
-    path: str
     room: Room
     share: Share
     hand_out: Callable[[list[Any]], None]
@@ -79,19 +59,21 @@ class Broker:
     """Open messages that a handler has, or had and detached."""
     recipient: Any = None
     """Recipient of the outcomes of its messages, by which handlers reach this object."""
-    _unread: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
-    _outbox: "deque[tuple[Held, Settlement]]" = field(default_factory=deque)
-    _locked: "list[tuple[Held, Settlement]]" = field(default_factory=list)
-    """Outcomes that the broker could not write, because the rows were locked."""
-    _noticed: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _filled: asyncio.Event = field(default_factory=asyncio.Event)
-    _urgent: asyncio.Event = field(default_factory=asyncio.Event)
-    _has_locked: asyncio.Event = field(default_factory=asyncio.Event)
+    outbox: Outbox = field(init=False)
+    """Outcomes that are not sent yet, or that have to be sent again."""
     _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _asking: "asyncio.Task[Answer] | None" = None
 
     def __post_init__(self) -> None:
+        self.outbox = Outbox(
+            link=self.link,
+            room=self.room,
+            share=self.share,
+            held=self.held,
+            open=self.open,
+            flush_interval=self.flush_interval,
+            counts=self.counts,
+        )
         self.share.waits = lambda: len(self.open) > len(self.handed)
 
     @property
@@ -99,16 +81,6 @@ class Broker:
         """True if handlers have nearly all unsettled messages of this broker, so that few wait."""
         handed = len(self.handed)
         return handed > 0 and handed >= STARVED * len(self.open)
-
-    @property
-    def _most(self) -> int:
-        """Largest number of outcomes or renewals in one request."""
-        return min(MOST_OUTCOMES, self.link.limits.max_batch)
-
-    @property
-    def is_flushed(self) -> bool:
-        """True if the broker has confirmed all outcomes that were reported so far."""
-        return not self.held or self.held == self.open
 
     async def pull_forever(self) -> None:
         while True:
@@ -121,29 +93,6 @@ class Broker:
                 return
             else:
                 await self.room.wait_for_change()
-
-    async def settle_locked_forever(self) -> None:
-        """Send outcomes again, each second, that were not written because a row was locked."""
-        while True:
-            await self._has_locked.wait()
-            await asyncio.sleep(LOCKED_EVERY)
-            batch, self._locked = self._locked, []
-            self._has_locked.clear()
-            for some in parts(batch, self._most):
-                await self._write(some)
-
-    async def flush_forever(self) -> None:
-        while True:
-            await self._filled.wait()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.flush_interval):
-                    await self._urgent.wait()
-            await self._flush()
-
-    def flush_now(self) -> None:
-        """Send the collected outcomes now, without waiting for `flush_interval`."""
-        if self._outbox:
-            self._urgent.set()
 
     @property
     def look_seconds(self) -> float:
@@ -184,9 +133,9 @@ class Broker:
             for message in list(self.open)
             if message.is_due and not message.lost and (self.auto_renew or not message.begun)
         ]
-        due += [message for message, _settlement in self._locked if message.is_due]
+        due += [message for message, _settlement in self.outbox.locked if message.is_due]
         try:
-            for some in parts(due, self._most):
+            for some in parts(due, self.link.most_outcomes):
                 await self._renew(some, None)
         except BadRequest:
             if not await self.link.has_new_limits():
@@ -206,7 +155,7 @@ class Broker:
                 if message.has_waited and not message.settled and self.link.is_up:
                     waiting = self.open - self.handed - {message}
                     others = [other for other in waiting if other.has_waited and not other.lost]
-                    await self._renew([message, *others][: self._most], None)
+                    await self._renew([message, *others][: self.link.most_outcomes], None)
 
     def release_ending(self) -> None:
         """Release messages that still wait for a handler and whose lease ends soon."""
@@ -285,43 +234,14 @@ class Broker:
         """Put the outcome of a message into the next request. Any thread may call this."""
         self.open.discard(message)
         self.handed.discard(message)
-        with self._lock:
-            self._unread.append((message, settlement))
-            first, self._noticed = not self._noticed, True
-        if first:
-            with suppress(RuntimeError):  # the event loop has ended
-                self.loop.call_soon_threadsafe(self._notice)
-
-    def _notice(self) -> None:
-        with self._lock:
-            unread, self._unread = self._unread, deque()
-            self._noticed = False
-        for message, settlement in unread:
-            result = message.result or RESULTS[settlement.outcome]
-            self._count_result(message, result)
-            if message.revoked:
-                self._lose([message])
-            else:
-                self._outbox.append((message, settlement))
-        if self._outbox:
-            self._filled.set()
-        if len(self._outbox) >= self._most or not self.open:
-            self._urgent.set()
-        self.room.wake()
-
-    def _count_result(self, message: Held, result: Any) -> None:
-        state = self.room.count_result(message.ticket, message.id, result)
-        if state is not None:
-            circuit = self.room.circuit
-            seconds = circuit.blocked_until - now() if state is not CircuitState.CLOSED else 0.0
-            log.circuit(state, circuit.level, seconds)
+        self.outbox.put(message, settlement)
 
     async def _pull(self, batch: int) -> None:
         request_id, asked_at = uuid4().hex, now()
         longest = min(LONGEST_POLL, self.link.limits.max_expires)
         expires = self.room.long_poll_seconds(self.share, longest)
         body = bodies.pull(batch, request_id, expires=expires)
-        request = self._request("pull", body, expires + GRACE)
+        request = self.link.make_request("pull", body, expires + GRACE)
         with self.room.asking(self.share, batch):
             asking = self._asking = asyncio.create_task(self.link.ask(request))
             if not await self.room.unless_interrupted(asking):
@@ -359,64 +279,11 @@ class Broker:
         limit of one byte keeps this pull from claiming jobs.
         """
         body = bodies.pull(1, request_id, max_bytes=1)
-        answer = await self.link.ask(self._request("pull", body))
+        answer = await self.link.ask(self.link.make_request("pull", body))
         jobs = bodies.pulled(answer, self.link.limits, now()).jobs
         if jobs:
             settlements = [Settlement(job, Outcome.RELEASE) for job in jobs]
-            await self.link.ask(self._request("ack", bodies.ack(settlements)))
-
-    async def _flush(self) -> None:
-        batch = [self._outbox.popleft() for _ in range(min(self._most, len(self._outbox)))]
-        self._urgent.clear()
-        if not self._outbox:
-            self._filled.clear()
-        elif len(self._outbox) >= self._most or not self.open:
-            self._urgent.set()
-        if batch:
-            await self._write(batch)
-
-    async def _write(self, batch: Sequence[tuple[Held, Settlement]]) -> None:
-        """Send outcomes in one request. If it is refused, send each half of them.
-
-        So an outcome that the broker refuses does not keep the others from being written.
-        """
-        request = self._request("ack", bodies.ack(settlement for _message, settlement in batch))
-        try:
-            answer = await self.link.ask(request)
-        except BadRequest as error:
-            await self._bisect(batch, error)
-        else:
-            self._confirm(batch, bodies.statuses(answer, len(batch)), request)
-
-    async def _bisect(self, batch: Sequence[tuple[Held, Settlement]], error: BadRequest) -> None:
-        middle = len(batch) // 2
-        if middle:
-            await self._write(batch[:middle])
-            await self._write(batch[middle:])
-        else:
-            [(message, _settlement)] = batch
-            log.refused(message.id, error)
-            self._lose([message])
-
-    def _confirm(
-        self, batch: Sequence[tuple[Held, Settlement]], statuses: list[Status], request: Request
-    ) -> None:
-        settled, lost = [], []
-        for (message, settlement), status in zip(batch, statuses, strict=True):
-            if status is Status.REFUSED:
-                log.refused(message.id)
-            if status is Status.LOCKED:
-                self._locked.append((message, settlement))
-            elif status is Status.OK or (request.in_doubt and not settlement.can_be_repeated):
-                self.counts[settlement.outcome.lower()] += 1
-                settled.append(message)
-            else:
-                lost.append(message)
-        self._let_go(settled)
-        if lost:
-            self._lose(lost)
-        if self._locked:
-            self._has_locked.set()
+            await self.link.ask(self.link.make_request("ack", bodies.ack(settlements)))
 
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
         """Renew leases in one request, which is given up early enough for a second attempt.
@@ -432,7 +299,7 @@ class Broker:
         for message in messages:
             message.is_unanswered = True
         try:
-            answer = await self.link.ask(self._request("renew", body, patience))
+            answer = await self.link.ask(self.link.make_request("renew", body, patience))
         except Refused:
             for message in messages:
                 message.is_unanswered = False
@@ -449,15 +316,3 @@ class Broker:
             else:
                 message.revoked = True
                 message.give_back()
-
-    def _request(self, verb: str, body: bytes, seconds: float = 2 * GRACE) -> Request:
-        return Request(Call("POST", f"{self.path}/{verb}", body, seconds))
-
-    def _lose(self, messages: list[Held]) -> None:
-        self._let_go(messages)
-        self.counts["lost"] += len(messages)
-        log.leases_lost(len(messages))
-
-    def _let_go(self, messages: list[Held]) -> None:
-        self.held.difference_update(messages)
-        self.room.settled(self.share, len(messages))

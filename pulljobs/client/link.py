@@ -9,7 +9,7 @@ from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Limits
 from pulljobs.client.calls import LATER, Answer, Call, checked
 from pulljobs.client.errors import NotFound, NotPullable, Unreachable
-from pulljobs.client.flows import GRACE
+from pulljobs.client.flows import GRACE, MOST_OUTCOMES
 from pulljobs.client.sending import AsyncSender
 from pulljobs.client.strategies import Delay
 
@@ -62,6 +62,15 @@ class Link:
         """Connect after a pause in seconds, in a task, unless the link is up or that task runs."""
         if not self.is_up and (self._connecting is None or self._connecting.done()):
             self._connecting = asyncio.create_task(self._connect(pause))
+
+    @property
+    def most_outcomes(self) -> int:
+        """Largest number of outcomes or renewals in one request."""
+        return min(MOST_OUTCOMES, self.limits.max_batch)
+
+    def make_request(self, verb: str, body: bytes, seconds: float = 2 * GRACE) -> Request:
+        """Return a request to the consumer. `seconds` is how long the broker may take to answer."""
+        return Request(Call("POST", f"{self._path}/{verb}", body, seconds))
 
     async def ask(self, request: Request) -> Answer:
         """Send a request, again after each outage, until there is an answer.

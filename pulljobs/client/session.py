@@ -138,7 +138,6 @@ class Session:
         sender = AsyncSender(url, options.subscription.tokens, options.connection)
         broker = self._brokers[url] = Broker(
             link=Link(sender, url, options.subscription.path, again, changed),
-            path=options.subscription.path,
             room=self.room,
             share=share,
             hand_out=self._pool.put,
@@ -150,8 +149,8 @@ class Session:
         )
         broker.recipient = AwaitedRecipient(broker) if is_async else ThreadRecipient(broker)
         self._start(broker.pull_forever())
-        self._start(broker.flush_forever())
-        self._start(broker.settle_locked_forever())
+        self._start(broker.outbox.flush_forever())
+        self._start(broker.outbox.settle_locked_forever())
         self._start(self._look_after(broker))
         self._start(self._keep(broker))
         broker.link.connect()
@@ -218,9 +217,9 @@ class Session:
 
     def _is_flushed(self) -> bool:
         for broker in self._brokers.values():
-            broker.flush_now()
+            broker.outbox.flush_now()
         asking = any(share.asked for share in self.room.shares)
-        return not asking and all(broker.is_flushed for broker in self._brokers.values())
+        return not asking and all(broker.outbox.is_flushed for broker in self._brokers.values())
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
         with suppress(TimeoutError):
