@@ -28,7 +28,8 @@ def publish(
     Return None for an unknown channel. For several messages, `on_sent` is called once the server
     has their statement: it works while the server does, and must not use the connection.
     """
-    if batch_id is None and len(messages) == 1 and messages[0].is_plain:
+    is_plain = batch_id is None and all(message.is_plain for message in messages)
+    if is_plain and len(messages) == 1:
         return _publish_plain(using, channel, messages[0], producer_id)
     common = {
         "channel": channel,
@@ -37,6 +38,8 @@ def publish(
         "only_consumer_id": None,
         "batch_id": batch_id,
     }
+    if is_plain:
+        return _publish_batch(using, {**common, **parameters(messages)}, on_sent)
     if len(messages) == 1:
         single = {**common, **messages[0].parameters()}
         rows = run(using, "publish_one", single, always_prepare=True)
@@ -46,8 +49,6 @@ def publish(
         ]
     else:
         many = {**common, **parameters(messages)}
-        if batch_id is None and all(message.is_plain for message in messages):
-            return _publish_batch(using, many, on_sent)
         rows = run(using, "publish", many, always_prepare=True, on_sent=on_sent)
         published = [Published(row.message_id, row.job_ids, row.consumer_ids) for row in rows]
     if rows and rows[0].bounded:
