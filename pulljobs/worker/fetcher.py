@@ -18,6 +18,7 @@ from pulljobs.engine.circuit import Result
 from pulljobs.engine.throttle import Throttle
 from pulljobs.handlers import ClaimedJob
 from pulljobs.loops import JITTER, give_way
+from pulljobs.models import Consumer
 from pulljobs.pulling import LIMITED_POLL, QUIET, Claim
 from pulljobs.storage import listen, sessions
 from pulljobs.storage.backlog import consumers_with_jobs
@@ -349,14 +350,7 @@ class Fetcher:
         A job is over its limits if it has no deliveries or retries left. It is retried without a
         run, which makes it DEAD. If there is a suspect, the other jobs are released.
         """
-        consumer = subscription.puller.consumer
-        deliveries, retries = consumer.max_deliveries, consumer.retries
-        used_up, suspects = list[ClaimedJob](), list[ClaimedJob]()
-        for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True):
-            if claimed > deliveries or (tried > retries and _is_over(job, tried)):
-                used_up.append(job)
-            elif suspect:
-                suspects.append(job)
+        used_up, suspects = _find_special(subscription.puller.consumer, rows, jobs)
         for job in used_up:
             # Not run again: a limit was lowered, or no run has reported an outcome.
             job.verdict = Result.NEUTRAL
@@ -369,6 +363,20 @@ class Fetcher:
                 self._buffer.release(job)
         else:
             subscription.pool.take(others)
+
+
+def _find_special(
+    consumer: Consumer, rows: Sequence[HeldJob], jobs: Sequence[ClaimedJob]
+) -> tuple[list[ClaimedJob], list[ClaimedJob]]:
+    """Return the jobs that are over their limits, and the crash suspects among the others."""
+    deliveries, retries = consumer.max_deliveries, consumer.retries
+    used_up, suspects = list[ClaimedJob](), list[ClaimedJob]()
+    for (_, _, _, tried, claimed, suspect), job in zip(rows, jobs, strict=True):
+        if claimed > deliveries or (tried > retries and _is_over(job, tried)):
+            used_up.append(job)
+        elif suspect:
+            suspects.append(job)
+    return used_up, suspects
 
 
 def _is_over(job: ClaimedJob, tried: int) -> bool:
