@@ -23,15 +23,18 @@ def explain_run(job: Job) -> Iterator[WaitReason]:
     if job.retry_count:
         return
     steps = WorkflowStep.objects.using(using).filter(run_id=job.pk, ended_at=None)
-    step = steps.order_by("-position").first()
-    if step is None:
-        return
+    if (step := steps.order_by("-position").first()) is not None:
+        yield from _explain_step(using, run, step)
+
+
+def _explain_step(using: str, run: WorkflowRun, step: WorkflowStep) -> Iterator[WaitReason]:
+    """Yield for what a run waits in its last step, which has not ended."""
     if run.waiting_for is not None:
         limit = f", until {times.format_time(step.due_at)}" if step.due_at else ""
         yield WaitReason(
             "waits_for_signal",
             f"The run waits for a signal {run.waiting_for!r}{limit}: `pulljobs workflows signal "
-            f"{ids.encode(job.pk)} {run.waiting_for}` sends it.",
+            f"{ids.encode(run.pk)} {run.waiting_for}` sends it.",
         )
     elif run.waiting_batch is not None:
         number = len(step.children or [])
