@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -95,11 +94,7 @@ def perform(
         grant,
     )
     job.is_settled = handler.ack_policy is AckPolicy.ACK_FIRST  # A worker has delivered it by now.
-    with _transaction(handler):
-        outcome = executor.perform(job)
-        if handler.transactional and (lost or not _keeps_effects(job, outcome, recorded)):
-            for using in transactions.databases():
-                transaction.set_rollback(True, using=using)
+    outcome = _run_in_transaction(job, handler, recorded, is_lost=lost)
     if job.is_settled:
         outcome = outcomes.deliver(job.held)
     return _performed(outcome, recorded)
@@ -180,10 +175,18 @@ def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
     return replace(handler, function=function, transactional=False)
 
 
-def _transaction(handler: Handler) -> AbstractContextManager[None]:
-    if handler.transactional:
-        return transactions.atomic()
-    return nullcontext()
+def _run_in_transaction(
+    job: ClaimedJob, handler: Handler, recorded: RecordedFunction, *, is_lost: bool
+) -> Settlement | None:
+    """Run the job. A transactional handler gets a transaction, rolled back as a worker does it."""
+    if not handler.transactional:
+        return executor.perform(job)
+    with transactions.atomic():
+        outcome = executor.perform(job)
+        if is_lost or not _keeps_effects(job, outcome, recorded):
+            for using in transactions.databases():
+                transaction.set_rollback(True, using=using)
+    return outcome
 
 
 def _keeps_effects(job: ClaimedJob, outcome: Settlement | None, recorded: RecordedFunction) -> bool:
