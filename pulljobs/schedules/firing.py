@@ -74,12 +74,9 @@ def message_of(schedule_name: str, slot: datetime, message: NewMessage) -> NewMe
     )
 
 
-def record(
-    using: str, slots: Sequence[tuple[int, PlannedSlot]], *, replaces: bool = False
-) -> dict[tuple[int, datetime], float]:
-    """Write the records of slots, given as (id of the schedule, slot).
+def record(using: str, slots: Sequence[tuple[int, PlannedSlot]], *, replaces: bool = False) -> None:
+    """Write the records of slots, given as (id of the schedule, slot), and note how late they are.
 
-    Return the seconds of lateness of each written record, by schedule id and time of the slot.
     Slots with a record are left out. With `replaces`, records of skipped slots are overwritten.
     """
     planned = [slot for _id, slot in slots]
@@ -93,7 +90,9 @@ def record(
         "replaces": replaces,
     }
     rows = run(using, "record_slots", params)
-    return {(row.schedule_id, row.slot_at): row.late_seconds for row in rows}
+    late = {(row.schedule_id, row.slot_at): row.late_seconds for row in rows}
+    for id, slot in slots:
+        slot.late_seconds = late.get((id, slot.slot))
 
 
 def _fire_batch(using: str) -> int | None:
@@ -103,10 +102,11 @@ def _fire_batch(using: str) -> int | None:
         _skip_overlaps(using, plans)
         _publish_all(using, plans)
         slots = [(plan.schedule.id, slot) for plan in plans for slot in plan.slots]
-        late = record(using, slots) if slots else {}
+        if slots:
+            record(using, slots)
         if plans:
-            _move(using, plans, late)
-        _emit(using, plans, late)
+            _move(using, plans)
+        _emit(using, plans)
     return len(slots) if rows else None
 
 
@@ -247,7 +247,7 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
 
 
-def _move(using: str, plans: Sequence[Plan], late: dict[tuple[int, datetime], float]) -> None:
+def _move(using: str, plans: Sequence[Plan]) -> None:
     last = [plan.slots[-1] if plan.slots else None for plan in plans]
     fired = [[slot for slot in plan.slots if slot.message_id is not None] for plan in plans]
     failures = [plan.schedule.failures + 1 if plan.refusal else 0 for plan in plans]
@@ -257,10 +257,7 @@ def _move(using: str, plans: Sequence[Plan], late: dict[tuple[int, datetime], fl
         "due_ats": [_due_at(plan) for plan in plans],
         "last_slots": [slot and slot.slot for slot in last],
         "last_reasons": [slot and str(slot.reason) for slot in last],
-        "late_seconds": [
-            slot and late.get((plan.schedule.id, slot.slot))
-            for plan, slot in zip(plans, last, strict=True)
-        ],
+        "late_seconds": [slot and slot.late_seconds for slot in last],
         "last_message_ids": [slots[-1].message_id if slots else None for slots in fired],
         "failures": failures,
         "errors": [plan.refusal for plan in plans],
@@ -279,7 +276,7 @@ def _due_at(plan: Plan) -> datetime | None:
     return schedule.rule.fires_at(plan.next_slot, schedule.name)
 
 
-def _emit(using: str, plans: Iterable[Plan], late: dict[tuple[int, datetime], float]) -> None:
+def _emit(using: str, plans: Iterable[Plan]) -> None:
     fired: defaultdict[str, list[float]] = defaultdict(list)
     skipped: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for plan in plans:
@@ -288,8 +285,7 @@ def _emit(using: str, plans: Iterable[Plan], late: dict[tuple[int, datetime], fl
             if slot.message_id is None:
                 skipped[schedule.channel_name][str(slot.reason)] += 1
             else:
-                seconds = late.get((schedule.id, slot.slot), 0.0)
-                fired[schedule.channel_name].append(seconds)
+                fired[schedule.channel_name].append(slot.late_seconds or 0.0)
         if plan.refusal:
             refused = ScheduleRefused(schedule.channel_name, schedule.name, plan.refusal)
             emission.emit_on_commit(using, refused)

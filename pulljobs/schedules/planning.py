@@ -68,6 +68,8 @@ class PlannedSlot:
     reason: SlotReason
     message_id: int | None = None
     error: str | None = None
+    late_seconds: float | None = None
+    """Seconds after its time at which it was recorded, or None if it has no new record."""
 
 
 @dataclass(slots=True)
