@@ -185,6 +185,13 @@ def _error_of(given: OutcomeBody) -> str:
     return text and clean(text)
 
 
+def _release(held: Held, given: OutcomeBody) -> Settlement:
+    # A client that gives a reason has run the job: its tokens of rate limits stay spent.
+    error = _error_of(given) or None
+    started = True if error else None
+    return outcomes.release(held, after=_delay_of(given), started=started, error=error)
+
+
 def _delay_of(given: OutcomeBody) -> timedelta | None:
     delay = given.get("DelaySeconds")
     return None if delay is None else timedelta(seconds=min(delay, LONGEST_DELAY))
@@ -196,7 +203,5 @@ OUTCOMES: Final[Mapping[JobOutcome, Callable[[Held, OutcomeBody], Settlement]]] 
     JobOutcome.RETRY: lambda held, given: outcomes.retry(
         held, _error_of(given) or NO_ERROR, after=_delay_of(given)
     ),
-    JobOutcome.RELEASE: lambda held, given: outcomes.release(
-        held, after=_delay_of(given), error=_error_of(given) or None
-    ),
+    JobOutcome.RELEASE: _release,
 }

@@ -370,6 +370,15 @@ def test_a_pull_above_the_rate_says_when_to_come_again(puller: Puller) -> None:
     assert "RetryAfterSeconds" not in answer["Status"]
 
 
+def test_a_job_that_was_put_off_has_spent_its_token(puller: Puller) -> None:
+    """A release with a reason is a snooze: the client has run the job, which the rate counts."""
+    limit(puller, "60/h", 1)
+    publish()
+    [job] = puller.taken()
+    puller.ack(outcome_of(job, "RELEASE", Reason="snooze"))
+    assert puller.pull(NoWait=True)["Status"]["Reason"] == "rate_limited"
+
+
 def test_a_pull_whose_keys_have_no_token_says_when_to_come_again(puller: Puller) -> None:
     consumer = puller.subscription.consumer
     consumer.rate, consumer.rate_per_key = "60/h", True
