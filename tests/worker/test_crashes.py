@@ -15,7 +15,7 @@ from pulljobs import jobs
 from pulljobs.models import ArchivedJob, Job, Node
 from pulljobs.worker import child_slot, shared_state
 from pulljobs.worker.debounce import OBSERVATIONS
-from pulljobs.worker.lease_recovery import LeaseRecovery
+from pulljobs.worker.lease_recovery import DeadChild, LeaseRecovery
 from tests.factories import USING
 from tests.sessions import pass_time, wait_until
 from tests.worker.claiming import limits
@@ -121,7 +121,7 @@ def test_a_stop_while_children_start_is_no_error(
     stop_by: float | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(child_slot, "ChildProcess", ChildAtItsStart)
-    deaths: list[child_slot.DeadChild] = []
+    deaths: list[DeadChild] = []
     slot = child_slot.ChildSlot(
         get_context("spawn"), limits(), deaths.append, lambda node_id, running: None, 0
     )
