@@ -14,8 +14,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @pytest.fixture(autouse=True)
 def _workflows() -> Iterator[None]:
-    before = dict(definitions._registered)
     with registry_of_its_own():
+        before = dict(definitions._registered)
+        definitions._registered.clear()  # Another test may have left a workflow.
         yield
     definitions._registered.clear()
     definitions._registered.update(before)
