@@ -82,7 +82,7 @@ def _length_of(request: HttpRequest) -> int:
     if isinstance(request, WSGIRequest) and CHUNKED in coding:
         if not meta.get("wsgi.input_terminated"):
             raise exceptions.bad_body(NO_LENGTH)
-        if not request._read_started:  # type: ignore[attr-defined]  # of Django
+        if not getattr(request, "_body", b""):  # It is empty after a look of a middleware.
             request._stream = meta["wsgi.input"]
         return 0
     try:

@@ -84,6 +84,26 @@ def test_a_chunked_body_is_read_where_the_server_marks_its_end(
     assert not Job.objects.exclude(state=State.DEAD).exists()
 
 
+def look_at_body(get_response: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Middleware that looks at bodies, as one that writes logs does."""
+
+    def answer(request: Any) -> Any:
+        assert request.body == b"", "Django gives no chunked body"
+        return get_response(request)
+
+    return answer
+
+
+def test_a_chunked_body_is_read_after_a_middleware_has_looked_at_it(
+    tokens: dict[str, str], settings: Any
+) -> None:
+    settings.MIDDLEWARE = [f"{__name__}.look_at_body", *settings.MIDDLEWARE]
+    chunked = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+    status, _text = send(BROADCAST, BytesIO(b"whole"), tokens, **chunked)
+    assert status[:3] == "201"
+    assert Message.objects.get().payload == b"whole"
+
+
 def test_the_gateway_leaves_a_chunked_body_readable(tokens: dict[str, str]) -> None:
     now = str(int(time.time()))
     signed = f"t={now},v1={sign_for_gateway(SECRET, now, b'whole')}"
