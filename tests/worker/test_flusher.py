@@ -101,6 +101,7 @@ def test_an_outcome_whose_row_is_free_again_waits_for_no_other_locked_row(
         wait_until(is_written, seconds=5)
 
 
+@pytest.mark.own_session
 def test_failed_batch_is_written_by_a_later_pass_in_order() -> None:
     batch = claim_of(print, 5)
     bench = FlusherBench(batch)
