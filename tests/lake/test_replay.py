@@ -1,6 +1,8 @@
 """Replay: archived jobs of the lake are published again, once, linked to the original."""
 
+import logging
 from collections.abc import Iterator
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +11,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
 from django.test import override_settings
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from pulljobs import operating
@@ -155,11 +158,23 @@ def test_payloads_that_are_read_from_the_database_are_bounded_in_memory(
     ]
 
 
-def test_a_mistake_is_reported_in_one_line(spark: SparkSession, world: ExportedJobs) -> None:
+@pytest.fixture
+def logged_by_spark() -> Iterator[list[logging.LogRecord]]:
+    """Provide a list of the errors of queries that PySpark logs meanwhile."""
+    handler, logger = BufferingHandler(100), PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(handler)
+    yield handler.buffer
+    logger.removeHandler(handler)
+
+
+def test_a_mistake_is_reported_in_one_line(
+    spark: SparkSession, world: ExportedJobs, logged_by_spark: list[logging.LogRecord]
+) -> None:
     for where, error in {"stat = 'DEAD'": "stat", "state = ": "SYNTAX"}.items():
         with pytest.raises(CommandError, match=error) as failed:
             run("replay", "--where", where)
         assert "\n" not in str(failed.value)
+    assert logged_by_spark == []
     with pytest.raises(CommandError, match="no consumer 'a/b'"):
         run("replay", "--where", DEAD, "--to", "a/b")
     Job.objects.all().delete()

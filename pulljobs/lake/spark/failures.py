@@ -25,6 +25,8 @@ STORE_CODE: Final = re.compile(r"<Code>(?P<code>[^<]+)</Code>\s*<Message>(?P<tex
 STORE_STEP: Final = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
 """Colours and arrows that separate nested causes in an error of the Delta library."""
 MAX_CHARS: Final = 500
+LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers of PySpark for errors in queries."""
 
 
 @contextmanager
@@ -34,7 +36,8 @@ def raising_lake_errors() -> Iterator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with _silence_spark():
+            yield
     except PulljobsError:
         raise
     except (PySparkException, Py4JError, ConnectionError) as error:  # the last: its JVM has died
@@ -43,6 +46,22 @@ def raising_lake_errors() -> Iterator[None]:
         if "Java gateway" not in str(error):
             raise
         raise LakeError(f"Spark did not start: {error}") from error
+
+
+@contextmanager
+def _silence_spark() -> Iterator[None]:
+    """Within the block, let Spark not log the errors that it raises, with their traces in JSON."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 @contextmanager
