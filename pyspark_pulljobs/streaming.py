@@ -32,7 +32,12 @@ Offset = dict[str, Any]
 
 
 def schema(options: Mapping[str, str]) -> StructType:
-    """Return the columns of a stream, which are the same for all options."""
+    """Return the columns of a stream, which are the same for all options.
+
+    Raise ConfigurationError for wrong options, already at `load()`. If they failed first when the
+    query starts, the last line of Spark 4.3's error would name a variable of its own code.
+    """
+    stream_options.parse_options(options)
     return batches.SCHEMA
 
 

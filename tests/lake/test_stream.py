@@ -15,7 +15,15 @@ from pulljobs.errors import ConfigurationError, LakeError, StreamTaken
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
 from pulljobs.states import Reason, State
 from pulljobs.storage import jobs, nodes
-from pyspark_pulljobs import batches, link, ownership, settling, streaming, waiting
+from pyspark_pulljobs import (
+    DefaultSource,
+    batches,
+    link,
+    ownership,
+    settling,
+    streaming,
+    waiting,
+)
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.lake.streams import batch, job_ids, options, source, states
 from tests.sessions import PATIENCE_SECONDS, query, wait_until
@@ -359,3 +367,14 @@ def test_wrong_options_are_reported_in_one_line(
     with pytest.raises(ConfigurationError, match=error) as raised:
         streaming.reader({**options(consumer), **given}, batches.SCHEMA).initialOffset()
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("given", [{"lease": "0"}, {"startingOffsets": "latest"}, {"channel": ""}])
+def test_wrong_options_are_reported_when_the_stream_is_loaded(
+    consumer: Consumer, given: dict[str, str]
+) -> None:
+    """`load()` of a streaming read asks the data source for its columns, and so for its options."""
+    source_options = options(consumer)
+    assert DefaultSource(source_options).schema() == batches.SCHEMA
+    with pytest.raises(ConfigurationError):
+        DefaultSource({**source_options, **given}).schema()
