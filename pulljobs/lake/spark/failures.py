@@ -50,7 +50,7 @@ def raising_lake_errors() -> Iterator[None]:
 
 @contextmanager
 def _silence_spark() -> Iterator[None]:
-    """Within the block, let Spark not log the errors that it raises, with their traces in JSON."""
+    """Keep Spark from logging the errors that it raises in the block, with traces in JSON."""
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(name) for name in LOGGERS]
