@@ -34,8 +34,9 @@ Offset = dict[str, Any]
 def schema(options: Mapping[str, str]) -> StructType:
     """Return the columns of a stream, which are the same for all options.
 
-    Raise ConfigurationError for wrong options, already at `load()`. If they failed first when the
-    query starts, the last line of Spark 4.3's error would name a variable of its own code.
+    Raise ConfigurationError for wrong options. Spark calls this at `load()`. If the options were
+    checked when the query starts, the last line of Spark 4.3's error would name one of its own
+    variables.
     """
     stream_options.parse_options(options)
     return batches.SCHEMA

@@ -47,8 +47,8 @@ def drop_before(
 def drop(using: str, partition: Partition, high_xid: int | None = None) -> bool:
     """Drop a partition. Return False if a live job needs it or if it does not exist.
 
-    With `high_xid`, also return False if the partition has rows of that transaction or of later
-    ones, which are not copied yet.
+    `high_xid` is the number of the first transaction whose rows are not copied yet. If it is given
+    and the partition has rows of it or of a later transaction, the result is False, too.
     """
 
     def work() -> bool:

@@ -169,5 +169,6 @@ def cancel(batch_ids: Iterable[int], *, by: str = END_OF_RUN) -> None:
 
     A batch that is not there was complete, and was deleted because of its age.
     """
-    for batch in Batch.objects.using(settings().DATABASE).filter(pk__in=list(batch_ids)):
+    batches = Batch.objects.using(settings().DATABASE).filter(pk__in=list(batch_ids))
+    for batch in batches.order_by("pk"):
         sum(acting.cancelling(batch, by=by))
