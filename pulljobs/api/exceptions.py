@@ -92,9 +92,6 @@ both_cursors: Final = partial(RefusedRequest, 400, "Send next or previous, not b
 wrong_requeue: Final = partial(
     RefusedRequest, 400, "Send the consumer's token as the form field requeue."
 )
-not_a_form: Final = partial(
-    RefusedRequest, 415, "Send a form: Content-Type application/x-www-form-urlencoded, or JSON."
-)
 precondition_missing: Final = partial(
     RefusedRequest,
     400,
@@ -120,6 +117,12 @@ consumer_deleted: Final = partial(
 
 def too_large(limit: int, advice: str) -> RefusedRequest:
     return RefusedRequest(413, f"The body is above {limit} bytes: {advice}.", "body_too_large")
+
+
+def not_a_form(alternative: str) -> RefusedRequest:
+    return RefusedRequest(
+        415, f"Send a form: Content-Type application/x-www-form-urlencoded{alternative}."
+    )
 
 
 def bad_field(problem: str) -> RefusedRequest:

@@ -130,10 +130,13 @@ def _add_member(packed: BytesIO, plain: bytearray, most: int) -> None:
     packed.seek(-len(unpacking.unused_data), SEEK_CUR)
 
 
-def read_form(request: Request) -> QueryDict:
-    """Return the fields of a URL-encoded form. Raise a refusal (415) for another Content-Type."""
+def read_form(request: Request, *, or_json: bool = False) -> QueryDict:
+    """Return the fields of a URL-encoded form. Raise a refusal (415) for another Content-Type.
+
+    With `or_json` the refusal says that the route takes JSON as well.
+    """
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != FORM:
-        raise exceptions.not_a_form()
+        raise exceptions.not_a_form(", or JSON" if or_json else "")
     body = read_sent(request._request, LARGEST_FORM, "send shorter fields")
     try:
         return QueryDict(body, encoding="utf-8")

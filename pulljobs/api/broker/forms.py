@@ -31,7 +31,7 @@ def read_form_or_json(request: Request, form: Any) -> Mapping[str, str]:
 
 def _read_given(request: Request) -> GivenFields:
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != raw_bodies.JSON:
-        form = cast("Mapping[str, str]", raw_bodies.read_form(request))
+        form = cast("Mapping[str, str]", raw_bodies.read_form(request, or_json=True))
         return {name.lower(): value for name, value in form.items()}
     text = raw_bodies.read_sent(request._request, raw_bodies.LARGEST_FORM, "send shorter fields")
     return read_object(text, exceptions.bad_body)
