@@ -111,8 +111,7 @@ class Consumer:
 
     def set_max_in_flight(self, limit: int) -> None:
         """Change the limit of held messages, from any thread. With 0 nothing more is pulled."""
-        if limit < 0:
-            raise ValueError(f"max_in_flight must be 0 or more, not {limit}.")
+        check_counts(0, max_in_flight=limit)
         self._max_in_flight = limit
         if self._session is not None:
             self._session.call(self._session.room.resize, limit)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from pulljobs.client import bodies, flows, log
-from pulljobs.client.argument_checks import check_counts, check_hooks
+from pulljobs.client.argument_checks import check_counts, check_hooks, check_seconds
 from pulljobs.client.bodies import Job, Limits, Outcome, Settlement, Status
 from pulljobs.client.calls import Answer, Flow
 from pulljobs.client.connecting import Connection, Subscription, check_subscription
@@ -43,6 +43,9 @@ class _PullFlows:
 
     def _fetch(self, n: int, timeout: float, claims: Claims) -> Flow[list[Job]]:
         check_counts(1, n=n)
+
+        # Below 0 the time is over, as for a caller that passes what is left of its own.
+        check_seconds("timeout", abs(timeout) if isinstance(timeout, int | float) else timeout)
 
         def fetch(limits: Limits) -> Flow[list[Job]]:
             return flows.fetch(self._path, limits, n, timeout, claims)

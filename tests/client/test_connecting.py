@@ -204,6 +204,20 @@ def test_a_wrong_argument_is_refused_before_any_request(
         make(**wrong)
 
 
+@pytest.mark.parametrize("timeout", [math.nan, "1", None, timedelta(seconds=1)])
+def test_a_fetch_refuses_a_timeout_that_is_no_number_of_seconds(timeout: Any) -> None:
+    with PULLER() as puller, pytest.raises(ConfigurationError, match="timeout must be a number"):
+        puller.fetch(1, timeout)
+
+
+@pytest.mark.parametrize("limit", [-1, 1.5, True, "3", None])
+def test_a_limit_of_held_messages_is_a_whole_number(limit: Any) -> None:
+    consumer = CONSUMER()
+    with pytest.raises(ConfigurationError, match="max_in_flight must be a whole number from 0 on"):
+        consumer.set_max_in_flight(limit)
+    assert consumer.max_in_flight == 1
+
+
 def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
