@@ -1,10 +1,12 @@
 """A Spark session starts with nothing but pip packages, and reports a failure in one line."""
 
 import json
+import logging
 import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import iter_modules
 
@@ -14,6 +16,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from example_project.state import BASE_DIR
@@ -204,6 +207,21 @@ def test_what_python_raised_in_a_task_is_the_line() -> None:
     )
     assert failures.summarize_error(Exception(trace)) == "There is no consumer 'x'."
     assert failures.summarize_error(Exception("a\nValueError: b\n\tat c")) == "Spark: ValueError: b"
+
+
+def test_spark_logs_nothing_until_the_last_of_several_blocks_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logger = PySparkLogger.getLogger(failures.LOGGERS[0])
+    monkeypatch.setattr(logger, "filters", [])  # Sessions of other tests may silence it, too.
+    record = logger.makeRecord(logger.name, logging.ERROR, "", 0, "a trace", (), None)
+    first, last = failures.raising_lake_errors(), failures.raising_lake_errors()
+    with ExitStack() as outer:
+        with first:
+            outer.enter_context(last)
+            assert not logger.filter(record)
+        assert not logger.filter(record)
+    assert logger.filter(record)
 
 
 def test_a_module_that_workers_lack_is_named_with_the_command_to_run() -> None:

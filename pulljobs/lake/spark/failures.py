@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import LogRecord
 from typing import Final
 
 from pulljobs.errors import ConfigurationError, LakeError, PulljobsError
@@ -53,15 +54,17 @@ def _silence_spark() -> Iterator[None]:
     """Keep Spark from logging the errors that it raises in the block, with traces in JSON."""
     from pyspark.logger import PySparkLogger
 
+    def is_logged(record: LogRecord) -> bool:
+        return False
+
     loggers = [PySparkLogger.getLogger(name) for name in LOGGERS]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
+    for logger in loggers:  # Each block has a filter of its own: threads may run several at a time.
+        logger.addFilter(is_logged)
     try:
         yield
     finally:
-        for logger, was_disabled in zip(loggers, before, strict=True):
-            logger.disabled = was_disabled
+        for logger in loggers:
+            logger.removeFilter(is_logged)
 
 
 @contextmanager
