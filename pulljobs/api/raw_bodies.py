@@ -61,7 +61,7 @@ def read_up_to(request: HttpRequest, most: int) -> bytes:
     Raise a refusal (400) if the connection ended before the body did, and for a chunked body that
     the server does not decode. Under WSGI, Django takes the first for whole, the second for empty.
     """
-    length = _length_of(request)
+    length = 0 if _open_chunked(request) else _length_of(request)
     try:
         body: bytes = request.read(most)
     except UnreadablePostError as error:
@@ -71,22 +71,27 @@ def read_up_to(request: HttpRequest, most: int) -> bytes:
     return body
 
 
-def _length_of(request: HttpRequest) -> int:
-    """Return the Content-Length, or 0 for a body without one.
+def _open_chunked(request: HttpRequest) -> bool:
+    """Return True for a chunked body under WSGI, and make it readable, which Django does not.
 
-    Django reads no chunked body under WSGI. So this makes it read the stream of the server, if the
-    server marks its end, unless the gateway has read it.
+    The view then reads the stream of the server, if the server marks its end, unless the gateway
+    has read it.
     """
     meta = request.META
     coding = meta.get("HTTP_TRANSFER_ENCODING", "").lower()
-    if isinstance(request, WSGIRequest) and CHUNKED in coding:
-        if not meta.get("wsgi.input_terminated"):
-            raise exceptions.bad_body(NO_LENGTH)
-        if not getattr(request, "_body", b""):  # It is empty after a look of a middleware.
-            request._stream = meta["wsgi.input"]
-        return 0
+    if not isinstance(request, WSGIRequest) or CHUNKED not in coding:
+        return False
+    if not meta.get("wsgi.input_terminated"):
+        raise exceptions.bad_body(NO_LENGTH)
+    if not getattr(request, "_body", b""):  # It is empty after a look of a middleware.
+        request._stream = meta["wsgi.input"]
+    return True
+
+
+def _length_of(request: HttpRequest) -> int:
+    """Return the Content-Length, or 0 for a body without one."""
     try:
-        return int(meta.get("CONTENT_LENGTH") or 0)
+        return int(request.META.get("CONTENT_LENGTH") or 0)
     except ValueError:
         return 0
 
