@@ -169,6 +169,5 @@ def cancel(batch_ids: Iterable[int], *, by: str = END_OF_RUN) -> None:
 
     A batch that is not there was complete, and was deleted because of its age.
     """
-    batches = Batch.objects.using(settings().DATABASE).filter(pk__in=list(batch_ids))
-    for batch in batches.order_by("pk"):
-        sum(acting.cancelling(batch, by=by))
+    rows = Batch.objects.using(settings().DATABASE).filter(pk__in=list(batch_ids))
+    acting.cancel_rows(rows.order_by("pk"), by=by)
