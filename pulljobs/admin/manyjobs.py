@@ -4,13 +4,12 @@ The request begins the action, and workers continue it if it takes longer than a
 trail shows its progress.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
@@ -19,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, operating
 from pulljobs.admin import list_query, operations, search
+from pulljobs.admin.action_pages import read_preview, sign_preview
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.auditing import Preview
 from pulljobs.conf import settings
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 AT_ONCE_SECONDS: Final = 1.0
 """Time for which the request of the confirmation works on the jobs."""
-PREVIEW_LASTS: Final = timedelta(days=1)
 NOT_CONFIRMED: Final = _(
     "Nothing was changed: this page was opened more than a day ago, by another user, or for "
     "other jobs. Check it again and confirm."
@@ -118,29 +117,16 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[entry.pk]))
 
 
-def _sign_preview(request: HttpRequest, event: Event, preview: Preview) -> str:
-    """Return a signed text of the previewed count, which the form sends back when confirmed.
-
-    The audit trail records this count. The signature covers the user, the action and the filters.
-    """
-    return signing.dumps([preview.jobs, preview.is_more], salt=_salt(request, event))
-
-
 def _confirmed(request: HttpRequest, event: Event) -> Preview | None:
-    """Return the preview that the form sent back, or None if its signature is wrong or too old.
-
-    The signature is wrong for another user, another action or other filters.
-    """
-    given, salt = request.POST.get("preview_token", ""), _salt(request, event)
-    try:
-        jobs, is_more = signing.loads(given, salt=salt, max_age=PREVIEW_LASTS)
-    except signing.BadSignature:
+    """Return the preview that the user confirms, whose count the audit trail records, or None."""
+    if (shown := read_preview(request, _salt(request, event))) is None:
         return None
+    jobs, is_more = shown
     return Preview(jobs, is_more, [])
 
 
 def _salt(request: HttpRequest, event: Event) -> str:
-    return f"pulljobs {request.user.pk} {event} {_asked(request.GET).urlencode()}"
+    return f"{request.user.pk} {event} {_asked(request.GET).urlencode()}"
 
 
 def _shown(
@@ -160,7 +146,7 @@ def _shown(
             "media": listed.media,
             "operation": operation,
             "preview": preview,
-            "preview_token": _sign_preview(request, event, preview),
+            "preview_token": sign_preview([preview.jobs, preview.is_more], _salt(request, event)),
             "is_chosen": list_query.CHOSEN in request.GET,
             "first": rows.select_related("consumer__channel").order_by("pk"),
             "form": when if event is Event.RESCHEDULE else None,

@@ -20,7 +20,7 @@ from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError, UnknownSchedule
 from pulljobs.schedules import acting, reading
-from pulljobs.schedules.admin import actions, formats
+from pulljobs.schedules.admin import actions, backfill, formats
 from pulljobs.schedules.admin.forms import CONTENT, ScheduleForm, read_text
 from pulljobs.schedules.admin.lists import (
     OriginFilter,
@@ -37,6 +37,13 @@ FIELDSETS: Final = (
     (_("Slots that can't fire in time"), ("missed", "missed_bound", "misfire_grace", "overlap")),
     (_("Message"), (*CONTENT, "key", "priority", "cost", "producer")),
 )
+ACTIONS: Final = {
+    "fire": actions.fire,
+    "pause": actions.pause,
+    "resume": actions.resume,
+    "backfill": backfill.backfill,
+}
+"""Views of the actions on one schedule, by the last part of their URL paths."""
 
 
 @admin.register(Schedule)
@@ -108,7 +115,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
                 view(partial(act, self)),
                 name=f"pulljobs_schedules_schedule_{name}",
             )
-            for name, act in actions.PAGES.items()
+            for name, act in ACTIONS.items()
         ]
         return [*own, *super().get_urls()]
 

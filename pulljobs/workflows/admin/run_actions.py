@@ -15,7 +15,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulljobs import ids
-from pulljobs.errors import PulljobsError, UnknownJob, UnknownRun
+from pulljobs.admin.action_pages import reporting_errors
+from pulljobs.errors import UnknownJob, UnknownRun
 from pulljobs.workflows import acting, reading
 from pulljobs.workflows.reading import RunView
 from pulljobs.workflows.replay import LONGEST_NAME
@@ -72,7 +73,7 @@ def send_signal(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse
     run = _find_run(request, id, "signal")
     form = SignalForm(request.POST or None, initial={"name": run.row.waiting_for or ""})
     if request.method == "POST" and form.is_valid():
-        with _Reported(request):
+        with reporting_errors(request, ValueError, TypeError):
             is_sent = acting.signal(
                 run.row.pk,
                 form.cleaned_data["name"],
@@ -97,7 +98,7 @@ def redrive(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse:
         chosen = form.cleaned_data["step"]
         step = next((each.row for each in run.steps if str(each.row.position) == chosen), None)
         start = None if step is None else (step.name, step.number)
-        with _Reported(request):
+        with reporting_errors(request, ValueError, TypeError):
             acting.redrive(
                 run.row.pk,
                 from_step=start,
@@ -115,22 +116,6 @@ PAGES: Final[dict[str, Callable[..., HttpResponse]]] = {"signal": send_signal, "
 def may(request: HttpRequest, verb: str) -> bool:
     """Return True if the user has the permission for an action on runs, such as `signal`."""
     return request.user.has_perm(f"pulljobs_workflows.{verb}_workflowrun")
-
-
-class _Reported:
-    """Context manager that shows an error of its block, such as RunEnded, on the next page."""
-
-    def __init__(self, request: HttpRequest) -> None:
-        self._request = request
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
-        is_refusal = isinstance(error, PulljobsError | ValueError | TypeError)
-        if is_refusal:
-            messages.error(self._request, str(error))
-        return is_refusal
 
 
 def _find_run(request: HttpRequest, id: int, verb: str) -> RunView:
