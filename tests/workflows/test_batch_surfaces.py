@@ -23,7 +23,7 @@ from pulljobs.models import AuditEntry, BatchSum, Consumer, Job
 from pulljobs.operating import prune
 from pulljobs.workflows.admin.batches import group_by_error
 from pulljobs.workflows.batches import gauges, reading, verifying
-from pulljobs.workflows.batches.reading import DeadMember
+from pulljobs.workflows.batches.reading import BatchView, DeadMember
 from pulljobs.workflows.batches.telemetry import BatchCompleted
 from pulljobs.workflows.models import Batch, BatchPart
 from tests.admin.conftest import browser_of
@@ -316,6 +316,24 @@ def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
     assert 'redrive/"' not in browser.get(f"{url}change/").content.decode()
     for action in ("close", "redrive", "cancel"):
         assert browser.post(f"{url}{action}/").status_code == 403
+
+
+def test_an_action_on_a_batch_that_was_just_deleted_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get_and_delete(id: int | str) -> BatchView:
+        view = get(id)
+        Batch.objects.all().delete()
+        return view
+
+    get = reading.get
+    with batches.batch("old") as old:
+        pass
+    monkeypatch.setattr(reading, "get", get_and_delete)
+    operator = browser_of(User.objects.create_superuser("olga"))
+    url = f"/admin/pulljobs_workflows/batch/{old.id}/close/"
+    shown = operator.post(url, follow=True).content.decode()
+    assert "There is no batch" in shown
 
 
 def test_a_page_reads_few_of_the_batches_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:

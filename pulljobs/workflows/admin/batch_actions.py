@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from pulljobs import ids
+from pulljobs.admin.action_pages import reporting_errors
 from pulljobs.errors import UnknownBatch
 from pulljobs.workflows.batches import auditing, reading
 from pulljobs.workflows.batches.reading import BatchView
@@ -77,8 +78,9 @@ def ask(model_admin: Any, name: str, request: HttpRequest, id: int) -> HttpRespo
         raise Http404(str(error)) from error
     back = reverse("admin:pulljobs_workflows_batch_change", args=[id])
     if request.method == "POST":
-        done = action.act(id, by=request.user.get_username())
-        messages.success(request, _report(action, done))
+        with reporting_errors(request):  # Its age may have deleted the batch just now.
+            done = action.act(id, by=request.user.get_username())
+            messages.success(request, _report(action, done))
         return HttpResponseRedirect(back)
     counts = {"live": f"{view.live:,}", "dead": f"{view.dead:,}"}
     context = {
