@@ -1,4 +1,4 @@
-"""Ids: 64-bit numbers in the order of time, made in the database, and xids as their public form.
+"""Ids: 64-bit numbers in the order of time, made in the database, and their public form (xid).
 
 The upper 41 bits are milliseconds since 2020-01-01 UTC, the lower 22 come from a sequence. The
 public form is what clients of the broker protocol decode: 20 characters of base32hex, in lower
@@ -19,7 +19,7 @@ EPOCH_MILLISECONDS: Final = 1_000 * _EPOCH_SECONDS
 """Unix time of `EPOCH` in milliseconds, which SQL subtracts to make an id."""
 _XID_LENGTH: Final = 20
 _SPARE_BITS: Final = 4
-"""Unused bits of the last character of an xid, which are zero."""
+"""Unused bits of the last character of a public form, which are zero."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuv"
 _PAIRS: Final = [first + second for first in _DIGITS for second in _DIGITS]
 """Two characters for each ten bits. Python's own functions for base32hex take much longer."""
@@ -43,7 +43,7 @@ def encode(number: int) -> str:
 
 
 def _half(bits: int) -> str:
-    """Return the ten characters of half an xid from its 50 bits."""
+    """Return the ten characters of half of a public form from its 50 bits."""
     # Five look-ups in a row take half the time of a loop.
     return (
         f"{_PAIRS[bits >> 40]}{_PAIRS[bits >> 30 & 1023]}{_PAIRS[bits >> 20 & 1023]}"
@@ -52,7 +52,7 @@ def _half(bits: int) -> str:
 
 
 _first_half: Final = lru_cache(1_000)(_half)
-"""`_half` with a cache: ids of one second mostly share the first half of their xids."""
+"""`_half` with a cache: ids of one second mostly share the first half of their public form."""
 
 
 def decode(text: str) -> int:

@@ -342,7 +342,7 @@ def _copied(age: timedelta) -> Copied | None:
     """Return a function that finds below which transaction number all copies are complete.
 
     It takes a partition, and compares the copies of all active keepers of history. It returns None
-    if one of them has no complete copy. Without active keepers, None takes its place.
+    if one of them has no complete copy. Without active keepers, return None in place of a function.
     """
     using, keepers = settings().DATABASE, _active_keepers()
 

@@ -55,10 +55,10 @@ def sum_tallies(tallies: Iterable[Tally]) -> Tally:
 def open_publish(
     session: Session, request: Request, address: Address, batch: SinkBatch | None = None
 ) -> Publish:
-    """Insert the row of the publish or find it, in the current transaction, and hold it.
+    """Insert the row of the publish or find it, in the current transaction.
 
-    The session holds the publish as `hold` does. Raises ConfigurationError if the publish id was
-    used for another channel, consumer or mode.
+    The session then holds a lock on the publish, as by `hold`. Raise ConfigurationError if the
+    publish id was used for another channel, consumer or mode.
     """
     identity: dict[str, Any] = {
         "channel_id": address.channel_id,

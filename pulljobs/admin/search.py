@@ -82,7 +82,7 @@ def matching(term: str, job_field: str) -> Q:
 
 
 def numbers(terms: Iterable[str]) -> list[int]:
-    """Return the terms that are ids, decimal numbers or 20 characters of an xid, as numbers."""
+    """Return as numbers the terms that are ids: in decimal, or in the form of 20 characters."""
     known = []
     for term in terms:
         with suppress(ValueError):

@@ -73,7 +73,10 @@ def _check_text_of(field: Field) -> Check:
 
 
 def _is_allowed(text: str, limit: TextUpTo) -> bool:
-    """Return True if a text is short enough, and printable or, without a pattern, storable."""
+    """Return True if a text is short enough and printable, or without a pattern just storable.
+
+    PostgreSQL can't store NUL and half surrogate pairs.
+    """
     is_clean = encodable(text) if limit.pattern is None else text.isprintable()
     return is_clean and len(text) <= limit.length
 

@@ -113,13 +113,13 @@ class Room:
             self.wake()
 
     def received(self, share: Share, count: int) -> int:
-        """Count pulled messages as held. Return the circuit's ticket from when the pull began."""
+        """Count pulled messages as held. Return the ticket of the pull, as `circuit` explains."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket
 
     def admit(self, ticket: int, message_id: str) -> float:
-        """Return 0 if a message pulled at `ticket` may run, else the seconds to release it for."""
+        """Return 0 if the message of a pull may run, else the seconds for which to release it."""
         return self.circuit.admit(ticket, message_id, time.monotonic())
 
     def settled(self, share: Share, count: int) -> None:

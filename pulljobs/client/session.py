@@ -240,7 +240,7 @@ class Session:
 
 
 class BatchRecipient:
-    """Base of the receivers of handlers' outcomes, which reach a broker many in one request."""
+    """Base of the receivers of handlers' outcomes. One request sends many outcomes to a broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -251,7 +251,7 @@ class BatchRecipient:
 
 
 class ThreadRecipient(BatchRecipient):
-    """Receiver for handlers on threads: a renewal blocks the thread until the event loop did it."""
+    """Receiver for handlers on threads. A renewal by the event loop blocks the handler's thread."""
 
     def settle(self, message: Received[None, float], settlement: Settlement) -> None:
         self.broker.settle(message, settlement)

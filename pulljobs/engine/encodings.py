@@ -93,7 +93,7 @@ def encode_timestamp(moment: datetime) -> bytes:
 def tuple_maker(kind: type[T]) -> Callable[[tuple[Any, ...]], T]:
     """Return a function like `kind._make` that takes half the time and checks no length.
 
-    It is for the named tuples of which every job has one.
+    It is for named tuples that are made for every job.
     """
     return cast("Callable[[tuple[Any, ...]], T]", partial(tuple.__new__, kind))
 

@@ -58,7 +58,7 @@ class Throttle:
 
     @property
     def is_unwritten(self) -> bool:
-        """True while a time that a handler asked for is not in the database yet, for claims."""
+        """True while a throttle that a handler asked for is not in the database yet."""
         return self.unwritten_until > 0
 
     def ask(self, seconds: float, key: str | None = None) -> None:

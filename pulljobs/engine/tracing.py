@@ -38,7 +38,7 @@ def now() -> int:
 def claimed(
     channel: str, consumer: str, headers: Sequence[Mapping[str, str]], *, began: int
 ) -> None:
-    """Record the span of a claim that began at a result of `now`, with its messages' headers."""
+    """Record the span of a claim. `began` is the time of its start, as `now` has returned it."""
     if _is_on:
         from pulljobs.engine import spans
 

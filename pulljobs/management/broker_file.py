@@ -145,7 +145,7 @@ class _BrokerFileReader:
                 yield BrokerEntry(id, fields, own.get("channel", ""))
 
     def _shared_fields(self) -> Iterator[tuple[str, Any]]:
-        """Yield (name, value) of the consumer's fields that the file sets for all consumers."""
+        """Yield (name, value) of each field of consumers that the file sets for all of them."""
         retries = self._number("broker", "max-retry", MAX_RETRIES)
         if retries is not None:
             yield "max_retries", retries

@@ -186,7 +186,7 @@ def _load(model: type[M], using: str, **fields: Any) -> M:
 
 @cache
 def _in_order(model: type[M], names: frozenset[str]) -> dict[str, None]:
-    """Return names of fields in the order in which the model declares them, as `from_db` asks.
+    """Return names of fields in the order of the model's declaration, as Django's `from_db` needs.
 
     They are the keys of a dict, because Django looks each of its fields up in them.
     """

@@ -68,10 +68,10 @@ def after_commit(using: str, what: str) -> Iterator[None]:
 
 
 def retrying(using: str, work: Callable[[], T]) -> T:
-    """Call `work` and return its result, up to five times after deadlocks and serialization errors.
+    """Call `work`, again after deadlocks and serialization errors up to five times in all.
 
-    Inside the caller's transaction it is called once, because only the whole transaction could be
-    repeated.
+    Return its result. Inside the caller's transaction it is called once, because only the whole
+    transaction could be repeated.
     """
     for attempt in range(1, ATTEMPTS):
         try:

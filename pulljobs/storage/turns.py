@@ -79,7 +79,7 @@ class HeldKeys(NamedTuple):
 
 
 class TurnKeys(NamedTuple):
-    """Keys of a consumer to claim next, and counts of others: a row of keys_of_turns.sql."""
+    """Keys of a consumer to claim next, and counts of waiting ones: a row of keys_of_turns.sql."""
 
     consumer_id: int
     throttled_keys: int
@@ -179,9 +179,9 @@ def count_held_keys(using: str, consumer_ids: Sequence[int], cap: int) -> dict[i
 def read_turn_keys(
     using: str, consumer_ids: Sequence[int], cap: int, most_keys: int
 ) -> dict[int, TurnKeys]:
-    """Return, by consumer id, the next `most_keys` keys, and counts of up to `cap` keys.
+    """Return by consumer id its next `most_keys` keys, and how many keys wait for a limit.
 
-    The keys of these consumers take turns.
+    The keys of these consumers take turns. Counts are at most `cap`.
     """
     if not consumer_ids:
         return {}

@@ -11,7 +11,7 @@ def check_count(name: str, value: object) -> None:
 
 
 def check_text(name: str, value: object) -> None:
-    """Raise TypeError unless the value is text that the database can compare."""
+    """Raise TypeError unless the value is text without NUL, which PostgreSQL can't compare."""
     if not isinstance(value, str) or "\x00" in value:
         raise TypeError(f"{name} must be text without NUL, not {value!r}.")
 

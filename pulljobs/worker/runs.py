@@ -109,7 +109,10 @@ class HandlerRuns:
         """Names of consumers and seconds of ended runs, or None if no recorder counts them."""
 
     def slot(self, number: int, on_cancel: Callable[[HandlerRun], None]) -> RunSlot:
-        """Return the slot with this number, in which the calling thread runs handlers."""
+        """Return the slot with this number, in which the calling thread runs handlers.
+
+        `on_cancel` is called with a run of the slot that another thread cancels.
+        """
         return RunSlot(self, number, threading.get_ident(), on_cancel)
 
     def begin(self, job: ClaimedJob, slot: RunSlot, now: float) -> None:

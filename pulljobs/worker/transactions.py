@@ -17,10 +17,10 @@ def databases() -> list[str]:
 
 
 def atomic() -> AbstractContextManager[None]:
-    """Open a transaction in each of `databases()`. An exception rolls back all of them.
+    """Open a transaction in the jobs' database, and in `default` if that is a second database.
 
-    With two databases `default` commits first. A crash between the two commits runs the job again,
-    and loses none of its effects.
+    An exception rolls both back. `default` commits first: after a crash between the two commits
+    the job runs again, and none of its effects is lost.
     """
     using, *others = databases()
     return _nested(using, *others) if others else transaction.atomic(using=using)
@@ -28,9 +28,9 @@ def atomic() -> AbstractContextManager[None]:
 
 @contextmanager
 def committing(on_late_error: Callable[[Exception], None]) -> Iterator[None]:
-    """Open the transactions of `atomic`. Call `on_late_error` if an `on_commit` callback fails.
+    """Open transactions as `atomic` does. Call `on_late_error` if an `on_commit` callback fails.
 
-    Such an error comes after the commit of its database, and undoes nothing in any of them.
+    Such an error comes after the commit of its database, and undoes nothing in either of them.
     """
     with ExitStack() as stack:
         for using in databases():

@@ -150,7 +150,7 @@ def _parse_token(lease_token: str) -> UUID:
 
 @lru_cache(1_000)
 def _make_token(lease_token: str) -> UUID:
-    """Return a text as UUID, or NO_LEASE, which no lease has, if it is none.
+    """Return a text as UUID, or NO_LEASE, which no lease has, for any other text.
 
     Results are cached, because all jobs of a claim have the same lease token.
     """

@@ -37,7 +37,7 @@ _makers: dict[tuple[str, type | None], Callable[[Any], Row]] = {}
 
 
 class Session(Protocol):
-    """Connection that claims run on: Django's, or one of a Spark executor."""
+    """Connection on which claims run: Django's, or that of a stream of Spark."""
 
     def run(self, name: str, params: Params) -> list[Row]:
         """Run the statement of this name, in the open transaction if any, and return its rows."""

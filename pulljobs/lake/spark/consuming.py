@@ -154,7 +154,10 @@ def release(
 def _release(
     stream: str, done: int = 0, begun: int = 0, failure: str | None = None
 ) -> dict[str, int]:
-    """Ack the batches of a stream up to number `done`, expire to `begun`, and release the rest."""
+    """Ack the batches of a stream up to number `done`, and release its other jobs.
+
+    Of these, jobs of batches up to `begun` expire instead.
+    """
     from pyspark_pulljobs import stream_options
     from pyspark_pulljobs.stream import Stream as Owner
 

@@ -128,7 +128,7 @@ class Command(BaseCommand):
 
 
 def _late_beats(limits: Settings) -> list[str]:
-    """Return an error if heartbeats are so rare that other processes take this worker for gone."""
+    """Return an error if heartbeats are so rare that other processes count this worker as gone."""
     if serving.heartbeat_limit() > limits.HEARTBEAT_INTERVAL:
         return []
     seconds = limits.HEARTBEAT_INTERVAL.total_seconds()

@@ -1,4 +1,4 @@
-"""Merging and completion of batches whose members changed: at once, by a loop, or by a sweep."""
+"""Completion of batches after merges of their new counts: at once, by a loop, or by a sweep."""
 
 import logging
 import threading
@@ -61,17 +61,20 @@ def listen(using: str, batch_ids: Collection[int]) -> None:
 
 
 def look_at_each(using: str, batch_ids: Collection[int]) -> set[int]:
-    """Merge and complete batches, in order. Return those that another transaction has locked."""
+    """Merge the counts of batches, and complete those that have ended, in the order of their ids.
+
+    Return the ids of the batches that another transaction has locked.
+    """
     return {id for id in sorted(batch_ids) if look(using, id) is Look.LOCKED}
 
 
 def look_at_noted(using: str) -> None:
-    """Merge and complete the batches that still wait for the loop when its process ends."""
+    """Complete the batches that still wait for the loop when its process ends."""
     look_at_each(using, noted.take())
 
 
 def sweep(using: str, after: int = 0) -> int | None:
-    """Merge and complete the next batches above an id that have counts to be merged.
+    """Merge the counts of the next batches above an id, and complete those that have ended.
 
     Return the last id, or None if there are no more. A sweep finds batches for which a process
     crashed between a settlement and the decision.
@@ -84,7 +87,7 @@ def sweep(using: str, after: int = 0) -> int | None:
 
 
 def sweep_all(using: str) -> bool:
-    """Merge and complete all batches with new counts until none completes, for tests.
+    """Merge the new counts of all batches until none of them completes, for tests.
 
     Return True if a batch has completed, or goes on after a redrive.
     """

@@ -64,7 +64,7 @@ class PullRequest(NamedTuple):
         return self.max_bytes is None and self.request_id is None
 
     def shares_claim(self, first: "PullRequest") -> bool:
-        """Return True if one claim can serve this pull and `first`, for which `is_plain` holds."""
+        """Return True if one claim can serve this pull together with `first`, a plain pull."""
         return self.is_plain and self.incremental_timeout == first.incremental_timeout
 
 
