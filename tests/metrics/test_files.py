@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules read only series that are exported."""
+"""The dashboard, the alert rules and the guide read only series that are exported."""
 
 import json
 import re
@@ -28,6 +28,7 @@ from pulljobs.storage import partitions
 from pulljobs.workflows.models import WorkflowRun
 from tests.days import no_days
 from tests.factories import USING, ConsumerFactory, claimed, published
+from tests.guides import texts
 from tests.metrics.events import EVERY
 from tests.metrics.promql import labels_of, selectors
 from tests.metrics.scraping import Samples, parsed
@@ -71,6 +72,9 @@ def expression(text: str) -> Any:
 def expressions() -> Iterator[tuple[str, Any]]:
     yield from ((alert["alert"], expression(alert["expr"])) for alert in ALERTS)
     yield from ((title, expression(target["expr"])) for title, target in TARGETS)
+    [_scraping, scaling] = texts("docs/guides/metrics.md", "yaml")
+    [trigger] = yaml.safe_load(scaling)["triggers"]
+    yield "docs/guides/metrics.md", expression(trigger["metadata"]["query"])
 
 
 def test_families_are_what_is_exported(exported: Samples) -> None:
@@ -96,7 +100,8 @@ def test_expressions_ask_for_series_labels_and_values_that_are_exported(exported
             for matcher in selector.matchers.matchers:
                 assert matcher.name in labels_by_name[name], title
                 if matcher.name not in OPEN:
-                    assert (name, matcher.name, matcher.value) in values, title
+                    for value in matcher.value.split("|"):
+                        assert (name, matcher.name, value) in values, title
 
 
 def test_what_is_shown_of_a_result_is_among_its_labels(exported: Samples) -> None:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from example_project.state import BASE_DIR
 from pulljobs import checks, handlers
+from pulljobs.conf import Settings
 from pulljobs.engine import tracing
 from pulljobs.metrics.families import SECONDS
 from pulljobs.testing import drain
@@ -82,13 +83,21 @@ def test_the_settings_pass_the_checks(guide: str) -> None:
 
 
 def test_the_scrape_configuration_names_the_port_of_the_command() -> None:
-    [config] = texts(METRICS, "yaml")
+    [config, _scaling] = texts(METRICS, "yaml")
     worker, api = yaml.safe_load(config)["scrape_configs"]
     [console, _files] = texts(METRICS, "console")
     port = console.split("--health-port ")[1].strip()
     targets = worker["static_configs"][0]["targets"]
     assert {target.rpartition(":")[2] for target in targets} == {port}
     assert "basic_auth" in api
+
+
+def test_a_worker_is_added_for_as_many_jobs_as_a_worker_runs_at_once() -> None:
+    [_config, scaling] = texts(METRICS, "yaml")
+    [trigger] = yaml.safe_load(scaling)["triggers"]
+    command = texts(METRICS, "console")[0].split()
+    processes = int(command[command.index("--processes") + 1])
+    assert int(trigger["metadata"]["threshold"]) == processes * Settings().CONCURRENCY
 
 
 def test_the_reference_names_the_buckets_of_the_histograms() -> None:
