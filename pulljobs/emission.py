@@ -87,7 +87,7 @@ def emit_limited(using: str, consumer: Consumer, refusal: Refusal | NotYet | Non
 def emit_finished(
     using: str, settlements: Sequence[Settlement], done: Finished, find_names: FindNames
 ) -> None:
-    """Emit the events of `finish`: settlements, lost leases and refused outcomes."""
+    """Emit the events of a write of outcomes: settlements, lost leases and refused outcomes."""
     if not (done.lost or done.refused or (done.states and is_counting())):
         return
     known = _find(using, find_names)

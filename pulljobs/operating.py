@@ -258,7 +258,7 @@ def count_settlements() -> bool:
 
 
 def maintaining() -> Iterator[Upkeep]:
-    """Do what `maintain` does with partitions and old rows, in several transactions.
+    """Maintain partitions and old rows as `maintain` does, in several transactions.
 
     After one or more of them, yield the same `Upkeep` again, with what was done so far.
     """

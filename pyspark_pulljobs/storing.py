@@ -85,7 +85,7 @@ class Store:
             self._reject(chunk.rejects)
 
     def store_staged(self, staged: staging.StagedChunk) -> None:
-        """Store the messages of a chunk of the staging table, and its bad rows as `store` does."""
+        """Store the messages and kept bad rows of a chunk of the staging table."""
         session, id, number = self._session, self._publish_id, staged.number
         if staged.messages:
             counts = self._publish_chunk(number)

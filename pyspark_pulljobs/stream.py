@@ -230,7 +230,7 @@ class Stream:
             self._record_ack(*done)
 
     def _claim_available(self, link: Link, seq: int, rows: int) -> int:
-        """Claim batch `seq + 1` of jobs that were available when `stop_at_available_jobs` ran.
+        """Claim batch `seq + 1` of jobs that were available when the query began (AvailableNow).
 
         Return `seq + 1`. If no such job can be claimed, give up the stream, because the query ends,
         and return `seq`.

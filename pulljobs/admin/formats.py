@@ -76,7 +76,7 @@ def state_of(job: Job | ArchivedJob) -> str:
 
 
 def badge(job: Job | ArchivedJob) -> SafeString:
-    """Return the text of `state_of` as a coloured badge."""
+    """Return the state of a job, if it is dead with the reason, as a coloured badge."""
     return format_html(
         '<span class="pulljobs-badge pulljobs-{}">{}</span>', job.state.lower(), state_of(job)
     )

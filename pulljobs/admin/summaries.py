@@ -64,7 +64,7 @@ def annotate_heads(messages: QuerySet[Any], *, readable: bool) -> QuerySet[Any]:
 
 
 def summarize(message: Any) -> MessageSummary:
-    """Return the summary of a message that `annotate_heads` annotated."""
+    """Return the summary of a message with the annotations `size` and, if readable, `head`."""
     head = getattr(message, "head", None)
     if head is None:
         return MessageSummary(_describe_masked(message), message.key, masked=True)

@@ -33,14 +33,14 @@ class Share:
     forfeited: bool = False
     """True if the broker was away until its leases had ended."""
     fresh: bool = True
-    """True until the first pull since the broker was reached has ended: that asks for 1."""
+    """True until the first pull since the broker was reached has ended: it asks for one message."""
     idle: bool = False
     """True if its last pull brought nothing."""
     held: int = 0
     asked: int = 0
     asked_at: float = 0.0
     ticket: int = 0
-    """Number that the circuit had when the current pull began. It ignores results of lower ones."""
+    """Number of the circuit's last change before the pull. It ignores results of older pulls."""
     waits: Callable[[], bool] = bool
     """Function that returns True if a held message waits for a handler."""
 

@@ -23,7 +23,7 @@ UNSENDABLE: Final = (
 UNAVAILABLE: Final = 503
 SLOW: Final = "The broker answers too slowly: its answer was not complete in time."
 TRANSFER_SECONDS: Final = 60.0
-"""Seconds for an answer from its first byte to its last, for one that comes too slowly."""
+"""Longest time in seconds from the first byte of an answer to its last."""
 
 
 class Servers(Generic[T]):

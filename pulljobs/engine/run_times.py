@@ -14,7 +14,7 @@ UNKNOWN: Final = float("inf")
 SECONDS_AHEAD: Final = 0.5
 """Seconds of work that a process claims in advance."""
 SECONDS_AHEAD_OF_TURNS: Final = 0.01
-"""Seconds of work that it claims in advance where keys take turns: a new key waits for that."""
+"""Seconds of work claimed in advance where keys take turns, because a new key waits for them."""
 
 
 @dataclass(slots=True, eq=False)

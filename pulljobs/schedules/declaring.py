@@ -76,7 +76,7 @@ def _declare(options: Mapping[str, Any]) -> None:
 
 
 def _check_channel(name: object) -> None:
-    """Raise InvalidSchedule unless `sync` could create a channel of this name."""
+    """Raise InvalidSchedule unless a channel may have this name."""
     if not isinstance(name, str):
         raise InvalidSchedule("channel", f"channel must be its name, as text, not {name!r}.")
     try:

@@ -90,5 +90,5 @@ def count_in_default(using: str) -> dict[str, int]:
 
 
 def format_count(rows: int) -> str:
-    """Return a count of `count_in_default` as text, such as "10,000 rows or more"."""
+    """Return a number of rows as text, at COUNT_CAP with "or more": "10,000 rows or more"."""
     return f"{rows:,} rows{' or more' if rows >= COUNT_CAP else ''}"

@@ -62,5 +62,5 @@ def keeping_plans(using: str) -> Iterator[None]:
 
 
 def ends_transaction(using: str) -> bool:
-    """Return True in a block of `keeping_plans`, whose end is the end of the open transaction."""
+    """Return True if the open transaction ends with the current block of `keeping_plans`."""
     return raw_connection(using) in keeping

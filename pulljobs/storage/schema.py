@@ -102,9 +102,9 @@ def how_to_migrate(using: str) -> str:
 
 @contextmanager
 def required() -> Iterator[None]:
-    """Turn errors for which there is an `advice` into ConfigurationError.
+    """Turn errors of the block that say what the database lacks into ConfigurationError.
 
-    No loop of a worker retries after a ConfigurationError.
+    Its text is the `advice`. No loop of a worker retries after a ConfigurationError.
     """
     try:
         yield

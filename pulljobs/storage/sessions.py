@@ -76,7 +76,7 @@ def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
 
 
 def relax(using: str, is_relaxed: bool) -> None:
-    """Switch `synchronous_commit` off on the connection that `dedicate` reserved, or on again.
+    """Switch `synchronous_commit` off on this thread's dedicated connection, or on again.
 
     While it is off, commits return before they are on disk: a crash of the server may lose them.
     """
@@ -141,7 +141,7 @@ def open_session(connection: BaseDatabaseWrapper) -> OpenSession:
 
 
 def is_loop(using: str) -> bool:
-    """Return True if this thread has called `dedicate` for the alias."""
+    """Return True if this thread has dedicated its connection of the alias to a loop."""
     return getattr(_thread, "dedicated", None) == using
 
 
@@ -169,7 +169,7 @@ def _execute_in_loop(
 
 
 def restart_deadline() -> None:
-    """Restart the time limit of `bounded_pass`, if this thread is in such a block."""
+    """Restart the time limit of the pass that this thread runs, if `bounded_pass` set one."""
     if (deadline := getattr(_thread, "deadline", None)) is not None:
         deadline.restart()
 

@@ -144,7 +144,7 @@ def _run_each(using: str, name: str, every: Sequence[Params]) -> list[Row]:
 
 
 def prepare(using: str) -> None:
-    """Run the statements of `settle` for no job, so that the server plans them in advance."""
+    """Run the settling statements for no job, so that the server plans them in advance."""
     _run_deliver(using, {uuid4(): ([], [])})
     _run_finish(using, parameters([]), 0)
 

@@ -13,7 +13,7 @@ is_forked = False
 
 
 def install() -> None:
-    """Have `is_forked` set in every process that this process forks from now on."""
+    """Have every process that this process forks from now on set `is_forked`."""
     os.register_at_fork(after_in_child=_mark_as_forked)
 
 

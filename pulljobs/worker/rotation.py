@@ -103,7 +103,7 @@ class FetchRotation:
         return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
 
     def find_polls(self) -> list[ConsumerSubscription]:
-        """Return the subscriptions that are due before the next search of `soon`."""
+        """Return the subscriptions due before the next search of all, which is once a second."""
         return [each for each in self._soon if each.look_at < self.search_at]
 
     def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:

@@ -65,7 +65,7 @@ class SharedState:
         self.times[_HEARTBEAT] = time.monotonic() if is_healthy else UNHEALTHY
 
     def note_reached(self) -> None:
-        """Note that the database has answered now, for `is_ready`."""
+        """Record that the database has just answered the child."""
         self.times[_REACHED] = time.monotonic()
 
     def leave(self) -> None:
@@ -93,7 +93,7 @@ class SharedState:
         return heartbeat == UNHEALTHY or now - heartbeat > patience
 
     def is_silent(self, seconds: float) -> bool:
-        """Return True if the last call of `beat` by the child was more than `seconds` ago."""
+        """Return True if the child's last heartbeat, healthy or not, is over `seconds` old."""
         return self.times[_PASSED] != 0 and time.monotonic() - self.times[_PASSED] > seconds
 
     def is_ready(self, patience: float) -> bool:

@@ -28,9 +28,10 @@ def atomic() -> AbstractContextManager[None]:
 
 @contextmanager
 def committing(on_late_error: Callable[[Exception], None]) -> Iterator[None]:
-    """Open transactions as `atomic` does. Call `on_late_error` if an `on_commit` callback fails.
+    """Run the block in the transactions of `atomic`, and commit them.
 
-    Such an error comes after the commit of its database, and undoes nothing in either of them.
+    Call `on_late_error` if an `on_commit` callback fails. Such an error comes after the commit of
+    its database, and undoes nothing in either of them.
     """
     with ExitStack() as stack:
         for using in databases():

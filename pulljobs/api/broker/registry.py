@@ -146,7 +146,7 @@ class RegistryView(UserView):
         return self._answer(request, row, row.shown_token() if may_see else None)
 
     def put(self, request: Request, **names: str) -> Response:
-        """Create the row, or change it if `check_precondition` permits it."""
+        """Create the row, or change it if the caller has seen its newest version."""
         form, key = read_form_or_json(request, ConsumerFormBody), self.key(names)
         fields: dict[str, Any] = {}
 
@@ -221,7 +221,7 @@ class ConsumerView(RegistryView):
         }
 
     def delete(self, request: Request, **names: str) -> Response:
-        """Delete the consumer if `check_precondition` permits it. Refuse if it has live jobs."""
+        """Delete the consumer if the caller has seen its newest version and it has no live jobs."""
 
         def check(existing: Consumer | None) -> None:
             if existing is None:

@@ -122,7 +122,7 @@ class Terms(NamedTuple):
     """Parameters that all claim statements have in common, mainly those of the new lease."""
 
     via: str
-    """Way in of the claim, a value of `pulljobs.models.Lease.Via`."""
+    """Way in which the jobs are claimed, a value of `pulljobs.models.Lease.Via`."""
     max_lease: timedelta
     """Longest time from the claim for which renewals can keep the lease."""
     node_id: UUID | None = None

@@ -39,7 +39,7 @@ WHERE place <= {KEPT_ERRORS} OR place_in_reason = 1
 
 
 def add(shapes: "Iterable[Row]", rows: Rows) -> None:
-    """Add the rows of `count_shapes` to the counts of their consumers and hours."""
+    """Add numbers of errors, as `count_shapes` returns them, to the counts of each consumer."""
     for row in shapes:
         _take(rows[Key(row.consumer_id, hour_at(row.hour))], row)
 

@@ -63,9 +63,9 @@ def vacuum(using: str, location: str, age: timedelta) -> list[Vacuumed]:
 
 
 def vacuum_table(table: Table, age: timedelta) -> int:
-    """Remove old files of one table as `vacuum` does, and return how many.
+    """Remove files of one table that its newest version does not name, and return how many.
 
-    The caller holds the lock of the lake.
+    They are older than `age`. The caller holds the lock of the lake.
     """
     delta = table.delta()
     return 0 if delta is None else _vacuum(delta, age)

@@ -103,7 +103,7 @@ KIND_OF_DIFFERENCE: Final = (
 def find_difference(
     spark: "SparkSession", using: str, snapshot: LakeSnapshot, result: DayComparison
 ) -> Difference:
-    """Return the ids of the rows that differ in a day that `compare_days` found to differ."""
+    """Return the ids of the rows that differ, for a day whose comparison showed a difference."""
     from pyspark.sql import functions as f
     from pyspark.sql.window import Window
 

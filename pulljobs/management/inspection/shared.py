@@ -101,7 +101,7 @@ def first_line(error: str | None) -> str:
 
 
 def render_failures(failures: list[tuple[str, Dead]]) -> list[Block]:
-    """Render the result of `read_failures` as a table with a title."""
+    """Render dead jobs, given as (path of the consumer, job), as a table with a title."""
     rows = [
         [ids.encode(job.id), path, job.reason.replace("_", " "), first_line(job.error)]
         for path, job in failures
@@ -111,7 +111,7 @@ def render_failures(failures: list[tuple[str, Dead]]) -> list[Block]:
 
 
 def failures_content(failures: list[tuple[str, Dead]]) -> list[dict[str, Any]]:
-    """Return the result of `read_failures` as JSON values."""
+    """Return dead jobs, given as (path of the consumer, job), as JSON values."""
     return [
         {"job": ids.encode(job.id), "consumer": path, "reason": job.reason, "error": job.error}
         for path, job in failures

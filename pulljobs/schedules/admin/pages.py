@@ -140,7 +140,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        """Return ScheduleForm with the fields of `get_fieldsets` only.
+        """Return ScheduleForm with only the fields that the page shows.
 
         A field that the page does not show would come back empty and clear its option.
         """

@@ -30,7 +30,7 @@ def call_before_end(stop: Callable[[], None]) -> None:
 
 
 def restore_handlers() -> None:
-    """Restore the signal handlers that `call_before_end` has replaced."""
+    """Restore the server's signal handlers, which `call_before_end` has replaced."""
     if threading.current_thread() is threading.main_thread():
         for number in list(_before):
             signal.signal(number, _before.pop(number))
