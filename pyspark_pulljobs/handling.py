@@ -27,7 +27,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from pulljobs.engine import outcomes
-from pulljobs.engine.error_texts import format_error
+from pulljobs.engine.error_texts import format_error, format_reason
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.errors import ConfigurationError, Discard, LakeError, Retry, Snooze
 from pyspark_pulljobs import settling
@@ -110,7 +110,7 @@ def _settle_raised(held: Iterable[Held], raised: Exception) -> list[Settlement]:
     if not isinstance(raised, Discard | Snooze | Retry):
         error = settling.to_error_text(format_error(raised))
         return [outcomes.retry(job, error) for job in held]
-    error = settling.to_error_text(raised.reason)
+    error = settling.to_error_text(format_reason(raised))
     if isinstance(raised, Discard):
         return [outcomes.reject(job, error) for job in held]
     if isinstance(raised, Snooze):

@@ -11,6 +11,14 @@ def format_error(error: BaseException) -> str:
     return "".join([_describe(error), "\n\n", *traceback.format_exception(error)])
 
 
+def format_reason(error: BaseException) -> str:
+    """Return the text of an error, or its traceback if a handler gave it a text that fails."""
+    try:
+        return str(error)
+    except BaseException:
+        return format_error(error)
+
+
 def _describe(error: BaseException) -> str:
     # The text of a SyntaxError starts with indented lines that show the place.
     lines = traceback.format_exception_only(error)

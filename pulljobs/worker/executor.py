@@ -12,7 +12,7 @@ from pulljobs import pulling
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.circuit import Result
-from pulljobs.engine.error_texts import format_error
+from pulljobs.engine.error_texts import format_error, format_reason
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, emit
 from pulljobs.errors import (
@@ -213,22 +213,14 @@ def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
         return job.settlement
     job.verdict = _result_of_error(error)
     if isinstance(error, Retry):
-        return job.limited(outcomes.retry(job.held, _reason_of(error), after=error.after))
+        return job.limited(outcomes.retry(job.held, clean(format_reason(error)), after=error.after))
     if isinstance(error, Snooze):
-        reason = _reason_of(error)
+        reason = clean(format_reason(error))
         return outcomes.release(job.held, after=error.after, started=True, error=reason)
     if isinstance(error, Discard):
-        return outcomes.reject(job.held, _reason_of(error))
+        return outcomes.reject(job.held, clean(format_reason(error)))
     _emit_failure(job, error)
     return job.limited(_BY_POLICY[job.handler.ack_policy](job, clean(format_error(error))))
-
-
-def _reason_of(error: BaseException) -> str:
-    """Return the text of an error, or its traceback if the handler gave it a text that fails."""
-    try:
-        return clean(str(error))
-    except BaseException:
-        return clean(format_error(error))
 
 
 def _result_of_error(error: BaseException) -> Result:

@@ -21,11 +21,11 @@ from django.utils import timezone
 from pyspark.sql import SparkSession
 
 from pulljobs import operating
-from pulljobs.errors import ConfigurationError, LakeError
+from pulljobs.errors import ConfigurationError, Discard, LakeError
 from pulljobs.lake.models import StreamBatch
 from pulljobs.lake.spark import checkpoints, consuming
 from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease
-from pulljobs.states import State
+from pulljobs.states import Event, State
 from pyspark_pulljobs import stream as stream_of_jobs
 from pyspark_pulljobs.handling import Handling, resolve
 from tests.factories import ConsumerFactory, published
@@ -128,6 +128,15 @@ def test_an_id_that_pandas_lost_or_rounded_settles_no_job(job_ids: list[int | No
     handling = Handling("", "", "pandas", 100)
     with pytest.raises(LakeError, match=r"^The handler names job (None|9007\d+\.0), but ids are"):
         handling._run_handler(lambda _frame: outcomes, given)
+
+
+def test_a_reason_that_is_no_text_rejects_the_jobs_as_a_worker_does() -> None:
+    def give_up(_frame: pd.DataFrame) -> None:
+        raise Discard(404)  # type: ignore[arg-type]  # the mistake
+
+    given = pa.RecordBatch.from_pylist([{"job_id": 1, "lease_token": str(uuid4())}])
+    [settlement] = Handling("", "", "pandas", 100)._run_handler(give_up, given)
+    assert (settlement.event, settlement.error) == (Event.REJECT, "404")
 
 
 BAD_RESULTS = ("NaN", "{", '"\\ud800"', json.dumps("x" * 1000), "[" * 400 + "1e999999" + "]" * 400)
