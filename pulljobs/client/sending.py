@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -27,20 +28,33 @@ TRANSFER_SECONDS: Final = 60.0
 
 
 class Servers(Generic[T]):
-    """Connections to the servers of one broker. The current one is used until it fails."""
+    """Connections to the servers of one broker. The current one is used until it fails.
+
+    A forked process makes its own, because on shared ones it would read answers of the other.
+    """
 
     def __init__(self, base_urls: str | Sequence[str], make: Callable[[str], T]) -> None:
         urls = urls_of(base_urls)
         if not urls:
             raise ConfigurationError("Name at least one URL of the broker.")
-        self.connections = [make(url) for url in urls]
-        self.current = self.connections[0]
+        self._urls, self._make, self._position = urls, make, 0
+        self._process, self._connections = os.getpid(), [make(url) for url in urls]
+
+    @property
+    def connections(self) -> list[T]:
+        if self._process != os.getpid():
+            self._connections = [self._make(url) for url in self._urls]
+            self._process = os.getpid()
+        return self._connections
+
+    @property
+    def current(self) -> T:
+        return self.connections[self._position]
 
     def leave(self, failed: T) -> None:
         """Use the next server, unless another thread has left the failed server already."""
         if failed is self.current:
-            after = self.connections.index(failed) + 1
-            self.current = self.connections[after % len(self.connections)]
+            self._position = (self._position + 1) % len(self._urls)
 
 
 class Sender:

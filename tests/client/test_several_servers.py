@@ -1,17 +1,24 @@
 """Producers that know several servers of one broker publish to the next when one fails."""
 
 import asyncio
+import http.server
+import subprocess
+import sys
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
+from example_project.state import BASE_DIR
 from pulljobs.client import AsyncProducer, Connection, Producer, Unreachable
 from pulljobs.errors import ConfigurationError
 from tests.client.broker import FakeBroker
 from tests.client.names import SHOP
+from tests.sessions import PATIENCE_SECONDS
 
 URLS = ["http://one", "http://two", "http://three"]
 
@@ -94,3 +101,62 @@ def test_the_last_error_is_raised_if_every_server_fails() -> None:
 def test_no_server_at_all_is_a_clear_error() -> None:
     with pytest.raises(ConfigurationError, match="at least one URL"):
         Producer([], "orders", "shop", **SHOP)
+
+
+FORKING = """
+import os, sys
+from pulljobs.client import Producer
+
+tokens = {"channel_token": "orders-token", "producer_token": "shop-token"}
+producer = Producer(sys.argv[1], "orders", "shop", **tokens)
+producer.publish("before", message_id="before")
+if child := os.fork():
+    status = os.waitpid(child, 0)[1]
+    producer.publish("parent", message_id="parent")
+    sys.exit(os.waitstatus_to_exitcode(status))
+producer.publish("child", message_id="child")
+"""
+"""Program that publishes, forks, and publishes in both processes."""
+
+
+@contextmanager
+def listening(broker: FakeBroker, ports: list[int]) -> Iterator[str]:
+    """Serve a broker on a socket and yield its URL. `ports` gets the client's for each request."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # which keeps connections open
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            ports.append(self.client_address[1])
+            sent = httpx.Request(
+                "POST", f"{url}{self.path}", content=body, headers=dict(self.headers)
+            )
+            answer = broker.answer(sent).read()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *args: Any) -> None:
+            """Log nothing to stderr."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield url
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_forked_process_has_connections_of_its_own() -> None:
+    """On a shared connection, two processes would read the answers of each other."""
+    broker, ports = FakeBroker(), list[int]()
+    with listening(broker, ports) as url:
+        program = [sys.executable, "-c", FORKING, url]
+        subprocess.run(program, cwd=BASE_DIR, check=True, timeout=PATIENCE_SECONDS)
+    before, child, parent = ports
+    assert before == parent != child
+    assert broker.published == {"before", "child", "parent"}
