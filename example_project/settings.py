@@ -66,7 +66,7 @@ EMBEDDED: dict[str, Any] = {
     "USER": "pulljobs",
 }
 DATABASES = {"default": env.db("DATABASE_URL") if env.str("DATABASE_URL", "") else EMBEDDED}
-# A connection over a network ends if the server falls silent. They have no effect on Unix sockets.
+# A network connection ends if the server falls silent. The options do nothing on a Unix socket.
 if DATABASES["default"]["ENGINE"].endswith("postgresql"):  # `check` refuses any other
     DATABASES["default"]["OPTIONS"] = with_bounds(DATABASES["default"].get("OPTIONS", {}))
 # Behind a pooler in transaction mode a server connection may change hands between transactions.
@@ -86,7 +86,7 @@ if JOBS_DATABASE:
         "TEST": {"NAME": f"{env.str('TEST_DATABASE', default='') or 'test_pulljobs'}_jobs"},
     }
     DATABASE_ROUTERS = ["pulljobs.routers.PulljobsRouter"]
-    SILENCED_SYSTEM_CHECKS = ["pulljobs.I001"]  # it warns of exactly this
+    SILENCED_SYSTEM_CHECKS = ["pulljobs.I001"]  # it warns of a separate database, wanted here
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 PULLJOBS = {

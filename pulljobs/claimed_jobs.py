@@ -96,14 +96,14 @@ class ClaimedJob:
         self._limits: RunLimits | None = None
         self.held, self.handler, self.hard_end = held, grant.handler, grant.hard_end
         self.deadline, self.renew_at, self.run_time = grant.deadline, grant.renew_at, grant.run_time
-        self.end_by = float("inf")  # Monotonic time at which the worker cancels it at the latest.
+        self.end_by = float("inf")  # Monotonic time by which the worker cancels the handler.
         self.begun_at: float | None = None
         self.run_seconds: float | None = None
         self.settlement: Settlement | None = None
         self.taken_away = self.is_settled = False
         self.failure = ""  # Name of the exception that the handler raised.
-        self.verdict: Result | None = None  # For the circuit, where the outcome does not say it.
-        self.went_to: State | None = None  # QUEUED or DEAD, once the handler has written that.
+        self.verdict: Result | None = None  # For the circuit, in place of the outcome's result.
+        self.went_to: State | None = None  # QUEUED or DEAD, once the handler has settled the job.
 
     @property
     def id(self) -> int:

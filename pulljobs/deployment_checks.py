@@ -115,7 +115,7 @@ def check_connection_bounds(app_configs: Apps = None, **kwargs: Any) -> list[Che
     database = connections[using].settings_dict if using in connections else {}
     host, options = str(database.get("HOST") or ""), database.get("OPTIONS", {})
     lacking = {name: value for name, value in CONNECTION_BOUNDS.items() if name not in options}
-    # A service file may have them.
+    # A service file may have the bounds.
     if not lacking or "service" in options or not host or host.startswith(("/", "@")):
         return []
     return [

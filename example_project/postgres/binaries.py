@@ -32,7 +32,7 @@ def programs(version: int, account: Account, home: Path) -> Path:
     path has characters that a shell would change.
     """
     bin_directory = installed() / TREES[version] / "bin"
-    # They call each other in a shell by their real path.
+    # The programs call each other in a shell by their real path.
     is_safe = SAFE_PATH.fullmatch(str((bin_directory / "postgres").resolve()))
     if is_safe and account.reaches(bin_directory / "postgres"):
         return bin_directory

@@ -11,7 +11,7 @@ from example_project.postgres.place import PORT, Place
 NAME = "pulljobs"
 LOG_BYTES = 8_000_000
 """Size of the server's log above which a start begins a new log."""
-# They are written to the cluster's postgresql.conf once: edit them there.
+# Written once to postgresql.conf of the cluster: to change settings of an old cluster, edit that.
 SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "256MB",

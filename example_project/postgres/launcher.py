@@ -82,7 +82,7 @@ def _hold(users: Path) -> None:
     """Take the shared lock of the server's users, until this process and its forks have ended."""
     if users not in _held:
         lock = open_lock(users)
-        # It waits while the watcher stops the server of earlier users.
+        # The call waits while the watcher stops the server of earlier users.
         fcntl.flock(lock, fcntl.LOCK_SH)
         _held[users] = lock
 

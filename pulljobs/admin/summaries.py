@@ -42,7 +42,7 @@ def attach(rows: Sequence[Any], *, readable: bool) -> None:
     ids = sorted({row.message_id for row in rows})
     by_message: dict[int, MessageSummary] = {}
     if ids:
-        # The bounds keep it to the partitions of those days.
+        # The bounds limit the query to the partitions of those days.
         messages = Message.objects.using(settings().DATABASE).filter(
             pk__in=ids, pk__gte=ids[0], pk__lte=ids[-1]
         )

@@ -140,7 +140,7 @@ def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlem
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:
-        started = None  # It ran no code that could have ended its process.
+        started = None  # The job ran no code that could have ended a worker's process.
     return Settlement(held, Event.EXPIRE, error=UNSETTLED, started=started)
 
 

@@ -66,7 +66,7 @@ def _create() -> Mapping[str, Any]:
 @singledispatch
 def record(event: object) -> None:
     """Count a telemetry event. Events without a metric are ignored."""
-    metrics()  # It loads the modules of other apps, which may register this event.
+    metrics()  # The call loads modules of other apps, which may register this event.
     count_event = record.dispatch(type(event))
     if count_event is not record.registry[object]:
         count_event(event)

@@ -75,7 +75,7 @@ class ArchivedJob(models.Model):
     class Meta:
         db_table = "pulljobs_archived_job"
         indexes = [
-            # It costs settlements next to nothing.
+            # A BRIN index costs settlements next to nothing.
             BrinIndex(
                 fields=["settled_xid"],
                 name="pulljobs_archived_xid",

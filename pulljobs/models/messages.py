@@ -33,7 +33,7 @@ class Message(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["channel", "id"], name="pulljobs_message_channel"),
-            # It costs publishes next to nothing, unlike another B-tree.
+            # A BRIN index costs publishes next to nothing, unlike another B-tree.
             BrinIndex(
                 fields=["published_xid"],
                 name="pulljobs_message_xid",

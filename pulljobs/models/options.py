@@ -104,7 +104,7 @@ def _check_parameters(decorator: str, function: Callable[..., Any]) -> None:
     try:
         taken = signature(function, follow_wrapped=False).replace(return_annotation=Signature.empty)
     except Exception:
-        return  # Functions in C may have none, and Python 3.14 evaluates annotations for it.
+        return  # Functions in C may lack a signature, or Python 3.14 fails at an annotation.
     try:
         taken.bind(None)
     except TypeError as error:

@@ -180,7 +180,7 @@ def _write(
 ) -> bool:
     """Create or update the row, and return True. If that is refused, log why and return False."""
     name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
-    if "payload" in new:  # It is bytes here, whose own content type would replace this one.
+    if "payload" in new:  # The payload is bytes here, whose default type would replace this one.
         new["content_type"] = definition._message().content_type
     try:
         if row is None:

@@ -144,7 +144,7 @@ def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:
     live = {row.message_id for row in run(using, "live_messages", params)} if previous else set()
     for plan in plans:
         first = plan.schedule.last_message_id not in live
-        for slot in plan.firing[first:]:  # A job of the first one will be live for the others.
+        for slot in plan.firing[first:]:  # The first slot's job will be live when others fire.
             slot.reason = SlotReason.OVERLAP
 
 

@@ -159,7 +159,7 @@ def _since(using: str, retention: timedelta | None) -> int:
     The partitions of earlier days are dropped, or are older than the retention.
     """
     days = partitions.existing(using, "pulljobs_archived_job")
-    # Those without a gap up to the last one: earlier ones may have been restored.
+    # Days without a gap up to the last day: earlier days may have been restored.
     whole = [
         day
         for back, day in enumerate(reversed(days))

@@ -51,7 +51,7 @@ def run_after_settlement(using: str, number: int, work: Callable[[], object]) ->
     try:
         retrying(using, free_all)
     except DatabaseError as error:
-        # What freed them is committed, or will be: then the sweep frees the keys.
+        # The settlement is committed, or will be: then the sweep frees the keys.
         if in_transaction(using) and not is_wait(error):
             raise
         logger.warning("%d keys could not be freed: %s", number, error)

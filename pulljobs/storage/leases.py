@@ -71,7 +71,7 @@ def renew(
         missing = [job for job in held if job not in renewed]
         if not missing:
             break
-        # Another renewal may have moved them to a lease row that this one could not see yet, or
+        # Another renewal may have moved these jobs to a lease row that is not visible here yet, or
         # has their lease locked for the moment.
         if pause and not (missing := list(still_held(using, missing))):
             break

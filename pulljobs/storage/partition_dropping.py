@@ -85,8 +85,8 @@ def needed(using: str, partition: Partition) -> bool:
 def _written_since(using: str, partition: Partition, high_xid: int | None) -> bool:
     if high_xid is None:
         return False
-    # The planner would rather read the whole day than look into block ranges for nothing; a
-    # worker's connection keeps it from them.
+    # The planner would rather read the whole day than look into block ranges for nothing, and on a
+    # worker's connection bitmap scans, by which it reads block ranges, are off.
     query(using, sql.SQL(BY_BLOCK_RANGES))
     text = sql.SQL("SELECT EXISTS (SELECT FROM {name} WHERE {xid} >= {high}) AS is_written").format(
         name=sql.Identifier(partition.name),

@@ -24,8 +24,8 @@ CROWDED: Final = (
 )
 CREATE: Final = (
     "CREATE TABLE {name} (LIKE {parent} INCLUDING ALL, CHECK (id >= {low} AND id < {high}))"
-    # A vacuum that pauses over a big day keeps autovacuum from the table of jobs; one of so many
-    # new rows is soon over.
+    # A vacuum that pauses over a big day keeps autovacuum from the table of jobs. Without pauses it
+    # is soon over.
     " WITH (autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0,"
     " autovacuum_vacuum_insert_threshold = 100000)"
 )

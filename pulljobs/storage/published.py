@@ -61,7 +61,7 @@ def heads(using: str, message_ids: list[int]) -> dict[int, Message]:
     head = rows.only(*HEAD, "producer__name")
     if not message_ids:
         return {}
-    # The bounds keep it to the partitions of those days.
+    # The bounds limit the query to the partitions of those days.
     messages = head.filter(pk__in=message_ids, pk__gte=min(message_ids), pk__lte=max(message_ids))
     return {message.pk: message for message in messages}
 

@@ -83,7 +83,7 @@ def _named(using: str, key: str, message_ids: list[int]) -> set[int]:
     """Return the ids of those of the messages that have the key."""
     if not message_ids:
         return set()
-    # The bounds keep it to the partitions of those days.
+    # The bounds limit the query to the partitions of those days.
     bounds = {"pk__gte": min(message_ids), "pk__lte": max(message_ids)}
     rows = Message.objects.using(using).filter(pk__in=message_ids, key=key, **bounds)
     return set(rows.values_list("pk", flat=True))

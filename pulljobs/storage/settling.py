@@ -91,7 +91,7 @@ def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
         return _run_finish(using, params, len(settlements))
     with brief(using, lock_seconds=LOCK_SECONDS):
         rows = _run_finish(using, params, len(settlements))
-        written = {row.job_id: row.turn_key for row in rows}  # Not those released before.
+        written = {row.job_id: row.turn_key for row in rows}  # Without jobs released before.
         given = [held for held in released if held.job_id in written]
         give_back(AliasSession(using), given)
         by_turn = [held for held in given if written[held.job_id] is not None]

@@ -54,7 +54,7 @@ def _find_messages(message_ids: Iterable[int], using: str, query: TextQuery) -> 
     named = Q(key__icontains=query.text) | Q(client_message_id__icontains=query.text)
     for form in query.forms if query.payloads else []:
         named |= Q(GreaterThan(_Position(Value(form, BinaryField()), "payload"), 0))
-    # The bounds keep it to the partitions of those days.
+    # The bounds limit the query to the partitions of those days.
     rows = Message.objects.using(using).filter(pk__in=ids, pk__gte=ids[0], pk__lte=ids[-1])
     return set(rows.filter(named).values_list("pk", flat=True))
 

@@ -36,7 +36,7 @@ def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) 
         "queue": task.queue_name,
         "args": normalize_json(list(args)),
         "kwargs": normalize_json(dict(kwargs)),
-        "priority": int(task.priority),  # Tasks may have 5.0.
+        "priority": int(task.priority),  # A task may have a float such as 5.0.
         "run_after": None if task.run_after is None else task.run_after.isoformat(),
     }
 

@@ -169,7 +169,7 @@ def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
         try:
             return recorded(job)
         except BaseException:
-            job.handler = handler  # Its outcome depends on what the transaction rolls back.
+            job.handler = handler  # The outcome depends on what the transaction rolls back.
             raise
 
     return replace(handler, function=function, transactional=False)

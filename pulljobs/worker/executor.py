@@ -143,7 +143,7 @@ def _settle_first(job: ClaimedJob) -> Settlement | None:
         _emit_failure(job, error)
         return outcomes.release(job.held)
     if finished.locked:
-        return outcomes.release(job.held)  # Not lost. The flusher tries again until it is written.
+        return outcomes.release(job.held)  # Not lost: the flusher repeats this until it is written.
     job.taken_away = job.id not in finished.states
     if not job.taken_away:
         job.mark_settled()

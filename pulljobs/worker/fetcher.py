@@ -163,9 +163,9 @@ class Fetcher:
         if self._stopping() or is_over or not self._isolation.is_empty:
             return 0
         if self._throttle(subscription).is_unwritten:
-            return 0  # This process is woken when it is written, as all waiters are.
+            return 0  # The write of the throttle wakes all waiters, this process among them.
         if (in_flight_room := self._in_flight.room(subscription.payload_bytes)) <= 0:
-            return 0  # The pool is not asked: it would note the room and wake the fetcher for it.
+            return 0  # The pool is not asked: it would wake the fetcher once it has free slots.
         room = min(self._limits.FETCH_BATCH, in_flight_room, subscription.room())
         allowed = self._circuits.get(subscription.handler).room()
         return room if allowed is None else min(room, allowed)

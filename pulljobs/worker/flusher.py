@@ -95,7 +95,7 @@ class Flusher:
         if finished.locked:
             locked = [(job, outcome) for job, outcome in batch if job.id in finished.locked]
             batch = [(job, outcome) for job, outcome in batch if job.id not in finished.locked]
-            # Not later because of each further one: the first ones may be free by now.
+            # Further outcomes do not postpone the next attempt: the first rows may be free by now.
             self._locked_at = self._locked_at if self._locked else time.monotonic()
             self._locked += locked
         jobs = [job for job, _outcome in batch]

@@ -43,7 +43,7 @@ class InFlightJobs:
         """Return how many more jobs may be claimed, if each payload has `payload_bytes`."""
         room = self._limit - len(self._jobs)
         if self._jobs and self._bytes >= self._limit_bytes:
-            return 0  # Even if the size is not known, and therefore 0.
+            return 0  # Even if `payload_bytes` is not known yet, and therefore 0.
         if room * payload_bytes <= (free := self._limit_bytes - self._bytes):
             return room
         # A job that is larger than the limit itself is claimed when no other job is in flight.

@@ -59,7 +59,7 @@ class StartPace:
         if waiting:
             seconds = (now - self._at) / jobs
             self.seconds += PACE_GAIN * (seconds - self.seconds) if self.seconds else seconds
-        elif jobs:  # The pool may have been empty for a while, so it is at least as quick.
+        elif jobs:  # The pool may have been empty for a while, so its pace is at least this.
             self.seconds = min(self.seconds, (now - self._at) / jobs)
         self._begun, self._at = begun, now
 

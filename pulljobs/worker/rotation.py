@@ -126,7 +126,7 @@ class FetchRotation:
         for queue in (self._urgent, waiting) if is_urgent else (waiting, self._urgent):
             while queue:
                 subscription = queue.popleft()
-                if subscription.look_at <= now:  # Otherwise it was in both and had its turn.
+                if subscription.look_at <= now:  # Else it was in both queues and is served.
                     return subscription
         return None
 
@@ -138,7 +138,7 @@ class FetchRotation:
         with_work, with_room = self._take(self._with_work), self._take(self._with_room)
         for subscription in with_work:
             self._hasten(subscription, max(now, subscription.quiet_until))
-        for subscription in with_room:  # Room is of no use before the next token.
+        for subscription in with_room:  # Free slots are of no use before the next token.
             self._hasten(subscription, max(now, subscription.limited_until))
         self._urgent.extend(with_work)
         return with_room

@@ -147,7 +147,7 @@ class HandlerRuns:
         with self._cancelling:
             if run.job not in self._open:
                 return False
-            # Noted before the job is taken out: from then on `end` looks here.
+            # Noted before the job leaves `_open`: from then on `end` looks here.
             self._cancelled[run.job] = run
             if self._open.pop(run.job, None) is not None:
                 return True

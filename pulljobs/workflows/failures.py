@@ -21,7 +21,7 @@ def encode_failure(error: Exception) -> str:
     text = json.dumps(stored, ensure_ascii=False)
     try:
         return result_text(text, settings().MAX_RESULT_BYTES)
-    except ValueError:  # Too large: its text alone, of which the middle may be cut out.
+    except ValueError:  # Too large: only the text is stored, of which the middle may be cut out.
         brief = {**stored, "args": [clean(str(error))], "attributes": {}, "members": []}
         return result_text(json.dumps(brief, ensure_ascii=False), sys.maxsize)
 

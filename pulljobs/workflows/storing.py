@@ -227,7 +227,7 @@ class RunStore:
         with brief(self.using):
             rows = run(self.using, "write_step", params)
             run(self.using, "restore_retries", self._held())
-            call_on_commit(self.using, self._note_restored)  # It may be rolled back with its block.
+            call_on_commit(self.using, self._note_restored)  # A block may roll the step back.
         return rows
 
     def _emit_failure(self, error: Exception) -> None:

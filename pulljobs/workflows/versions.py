@@ -145,7 +145,7 @@ def describe_left(using: str, consumer_id: int, row: WorkflowRun) -> str:
     """Return why a queued run waits for a worker with other code, or an empty text."""
     rows = Consumer.objects.using(using).select_related("channel")
     consumer = rows.filter(pk=consumer_id).first()
-    if consumer is None:  # Its row was deleted by SQL.
+    if consumer is None:  # The row of the consumer was deleted by SQL.
         return ""
     path = consumer.path
     ranges = read_accepted().get(path, [])
