@@ -261,7 +261,7 @@ class Settings:
 def load(given: Mapping[str, Any]) -> Settings:
     """Return a `PULLJOBS` dict as settings. Wrong keys or types raise ConfigurationError."""
     if not isinstance(given, dict):
-        raise ConfigurationError(f"{SETTING} is not a dict.")
+        raise ConfigurationError(f"{SETTING} is not a dict: write it as one.")
     problems = unknown(given) or mistyped(given)
     if problems:
         raise ConfigurationError(" ".join(problems))

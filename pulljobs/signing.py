@@ -78,11 +78,11 @@ def verify(
         raise InvalidSignature(f"The request has no {ID}, {TIMESTAMP} and {SIGNATURE}.")
     timestamp = int(at)
     if abs((time.time() if now is None else now) - timestamp) > tolerance.total_seconds():
-        raise InvalidSignature("It was signed too long ago, or too far ahead.")
+        raise InvalidSignature("It was signed too long ago or too far ahead: compare the clocks.")
     candidates = [secrets] if isinstance(secrets, str) else secrets
     expected = [_signature(secret, id, timestamp, body) for secret in candidates]
     if not _agree(expected, given):
-        raise InvalidSignature("No signature is by this secret.")
+        raise InvalidSignature("No signature is by this secret: use that of the consumer.")
     return id
 
 

@@ -48,7 +48,7 @@ def select(options: dict[str, Any], states: tuple[str, ...]) -> tuple[Selection,
         return _chosen(options, given)
     consumers = lookups.find_consumers(options["only"])
     if options["only"] and not consumers:
-        raise ConfigurationError("These channels have no consumers.")
+        raise ConfigurationError("These channels have no consumers: name others with --only.")
     filters = {
         name: FILTERS[name](options[name])
         for name in FILTERS
@@ -81,7 +81,7 @@ FILTERS: Final[dict[str, Callable[[Any], tuple[dict[str, Any], str]]]] = {
 
 def _chosen(options: dict[str, Any], given: list[str]) -> tuple[Selection, str]:
     if any(options.get(name) for name in (*FILTERS, "only", "all")):
-        raise ConfigurationError("Ids of jobs and filters can't be combined.")
+        raise ConfigurationError("Ids of jobs and filters can't be combined: give one of them.")
     try:
         among = tuple(sorted({ids.number_of(text) for text in given}))
     except ValueError as error:

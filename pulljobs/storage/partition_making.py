@@ -92,7 +92,7 @@ def fill(
     any row of its day exists, and leaves no table then.
     """
     if partition in existing(using, partition.table):
-        raise ValueError(f"{partition.name} is there.")
+        raise ValueError(f"{partition.name} exists: it can't be filled.")
     crowded = ValueError(f"Some rows of {partition.name} are there, in the default partition.")
     [row] = run_on(using, partition, CROWDED)
     if row.is_crowded:

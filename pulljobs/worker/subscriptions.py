@@ -98,7 +98,8 @@ def chosen_handlers(
     are valid as well, and there may be no handler at all.
     """
     if only and all({name, name.partition("/")[0]}.intersection(exclude) for name in only):
-        raise ConfigurationError(f"EXCLUDE leaves nothing of ONLY: {', '.join(sorted(only))}.")
+        named = ", ".join(sorted(only))
+        raise ConfigurationError(f"EXCLUDE leaves nothing of ONLY: {named}. Exclude less.")
     push = push and can_deliver()
     known = list(handlers.registered())
     unknown = {*only, *exclude}.difference(*(handler.selectors for handler in known))

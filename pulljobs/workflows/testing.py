@@ -131,7 +131,7 @@ def _publish(workflow: Workflow, consumer_id: int, payload: Draft | Payload) -> 
 
 def _check_progress(run_id: int, claims: int, max_claims: int) -> None:
     if claims >= max_claims:
-        raise AssertionError(f"The run has not ended after {claims} claims.")
+        raise AssertionError(f"The run has not ended after {claims} claims: look for its loop.")
     using = settings().DATABASE
     run = WorkflowRun.objects.using(using).filter(id=run_id).exclude(waiting_for=None).first()
     if run is None:

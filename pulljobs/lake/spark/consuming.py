@@ -230,7 +230,7 @@ def _options(stream: str) -> dict[str, str]:
     consumers = Consumer.objects.using(settings().DATABASE).select_related("channel")
     consumer = consumers.filter(pk__in=rows.values("consumer_id")).first()
     if consumer is None:
-        raise ConfigurationError(f"There is no stream {stream!r}.")
+        raise ConfigurationError(f"There is no stream {stream!r}: give its query's option stream.")
     names = {"channel": consumer.channel.name, "consumer": consumer.name, "stream": stream}
     return {"dsn": session.dsn(), **names}
 

@@ -170,7 +170,7 @@ def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
         Channel.objects.using(using).filter(name__in=options.channels).values_list("name", "pk")
     )
     if missing := sorted(set(options.channels) - set(known)):
-        raise ConfigurationError(f"There is no channel {missing[0]!r}.")
+        raise ConfigurationError(f"There is no channel {missing[0]!r}: correct the name.")
     return {"payload_cap": options.payload_cap, "channel_ids": sorted(known.values())}
 
 

@@ -52,7 +52,7 @@ def _parse_id(text: str | None) -> int | None:
     try:
         return ids.decode(text)
     except ValueError as error:
-        raise ConfigurationError(f"{text!r} is no id of a message.") from error
+        raise ConfigurationError(f"--message: {error}") from error
 
 
 def _lines(erased: "Erased", keeps_files: bool) -> list[str]:
