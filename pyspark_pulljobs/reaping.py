@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Final
 
 from pulljobs.engine import outcomes
+from pulljobs.engine.full_queue import notify
 from pulljobs.engine.outcomes import Held
 from pulljobs.engine.sql import DATABASE_CHANNEL, Row
 from pulljobs.engine.telemetry import JobsFinished, LoopFailed, emit
@@ -90,4 +91,4 @@ def _notify(session: Session, job_ids: list[int]) -> None:
     consumer_ids = [row[0] for row in session.execute(CONSUMERS, [job_ids])]
     if consumer_ids:
         params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}
-        session.run("notify", params)
+        notify(lambda: session.run("notify", params))

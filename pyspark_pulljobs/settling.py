@@ -24,6 +24,7 @@ from pulljobs.engine.adapters import TOO_MUCH
 from pulljobs.engine.claiming import keyed, limits, turns
 from pulljobs.engine.claiming.keyed import Key
 from pulljobs.engine.encodings import array, integer_array
+from pulljobs.engine.full_queue import notify
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.engine.sql import DATABASE_CHANNEL, Params, Row
 from pulljobs.engine.telemetry import JobsFinished, emit
@@ -175,7 +176,7 @@ def emit_and_notify(session: Session, settled: Settled) -> None:
         roomier |= {row.id for row in session.run("members", params)}
     if roomier:
         notified = {"consumer_ids": sorted(roomier), "database_channel": DATABASE_CHANNEL}
-        session.run("notify", notified)
+        notify(lambda: session.run("notify", notified))
 
 
 def to_error_text(error: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.db import IntegrityError, connections, transaction
 
 from pulljobs.conf import settings
+from pulljobs.engine.full_queue import notify
 from pulljobs.errors import InvalidSchedule, ScheduleExists, UnknownChannel, UnknownSchedule
 from pulljobs.models import Channel
 from pulljobs.operating import check_pause
@@ -200,7 +201,7 @@ def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
             with connections[using].cursor() as cursor:
                 cursor.execute("SELECT pg_notify(%s, '')", [WAKE_CHANNEL])
 
-    transactions.call_on_commit(using, wake)
+    transactions.call_on_commit(using, lambda: notify(wake))
 
 
 def _due_at(row: Schedule) -> datetime | None:

@@ -18,9 +18,9 @@ from psycopg import sql
 from pulljobs.engine.connection_bounds import with_bounds
 from pulljobs.engine.deadlines import Deadline, shut_down
 from pulljobs.engine.encodings import integer_array
+from pulljobs.engine.full_queue import notify
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
-from pulljobs.storage.full_queue import notify
 from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import call_on_commit
 

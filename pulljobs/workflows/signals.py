@@ -9,7 +9,8 @@ from asgiref.sync import sync_to_async
 
 from pulljobs import ids
 from pulljobs.conf import settings
-from pulljobs.engine.sql import DATABASE_CHANNEL, Row
+from pulljobs.engine.full_queue import notify
+from pulljobs.engine.sql import DATABASE_CHANNEL, Params, Row
 from pulljobs.errors import RunEnded, UnknownRun
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.outcome_texts import encoded
@@ -54,7 +55,10 @@ def signal(
         "is_alone": is_alone(using),
         "database_channel": DATABASE_CHANNEL,
     }
-    rows = run(using, "send_signal", params, seconds=LONGEST_SECONDS, keeps_plan=True)
+    rows = notify(partial(_send, using, params))
+    if rows is None:  # Nothing was written. Not alone, it sends no notification.
+        params["is_alone"] = False
+        rows = _send(using, params)
     if number is None or not rows or rows[0].state not in LIVE:
         if ignore_missing:
             return False
@@ -66,6 +70,10 @@ def signal(
     if params["is_alone"]:
         run(using, "flush_commits", {}, seconds=LONGEST_SECONDS)
     return bool(rows[0].is_sent)
+
+
+def _send(using: str, params: Params) -> list[Row]:
+    return run(using, "send_signal", params, seconds=LONGEST_SECONDS, keeps_plan=True)
 
 
 def is_alone(using: str) -> bool:
@@ -101,11 +109,11 @@ def wake_one(using: str, run_id: int) -> None:
     """Make a run due if it waits for a signal that was sent.
 
     One statement is enough if the run waits already, as it nearly always does. Otherwise `wake` is
-    called, which locks the job first.
+    called, which locks the job first. It is also called if no notification can be sent.
     """
     params = {"run_ids": [run_id], "is_alone": True, "database_channel": DATABASE_CHANNEL}
     wake_up = partial(run, using, "wake_runs", params, seconds=LOCK_SECONDS, keeps_plan=True)
-    if not retrying(using, wake_up):
+    if not notify(partial(retrying, using, wake_up)):
         wake(using, [run_id])
 
 

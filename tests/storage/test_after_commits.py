@@ -9,7 +9,7 @@ from django.db import OperationalError, connections, transaction
 from psycopg import errors
 
 from pulljobs import batches, emission, operating, pulling, schedules
-from pulljobs.engine import telemetry
+from pulljobs.engine import full_queue, telemetry
 from pulljobs.engine.outcomes import all_held, deliver, retry
 from pulljobs.engine.telemetry import JobsExpired
 from pulljobs.models import Job
@@ -17,7 +17,6 @@ from pulljobs.publishing import publish
 from pulljobs.schedules.models import Schedule
 from pulljobs.states import State
 from pulljobs.storage import (
-    full_queue,
     jobs,
     limits,
     listen,

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 from django.contrib.auth.models import Group
 from django.db import OperationalError, connections, transaction
+from psycopg.errors import ProgramLimitExceeded
 
 from pulljobs import ids, operating
 from pulljobs.errors import LeaseLost
@@ -223,6 +224,24 @@ def test_a_signal_is_on_disk_before_its_run_wakes_where_a_flush_may_reach_anothe
     assert not signals.is_alone(USING)
     monkeypatch.setitem(given, "DISABLE_SERVER_SIDE_CURSORS", False)
     assert signals.is_alone(USING)
+
+
+def test_a_signal_is_sent_and_wakes_its_run_while_the_queue_of_notifications_is_full(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that notifies is then rolled back. The run is found by polling."""
+
+    def refuse(using: str, name: str, params: Any, **more: Any) -> Any:
+        if params.get("is_alone"):
+            raise OperationalError from ProgramLimitExceeded("too many notifications")
+        return statements.run(using, name, params, **more)
+
+    bench.workflow(lambda run: run.wait("approval"))
+    run_id = bench.start()
+    drain()
+    monkeypatch.setattr(signals, "run", refuse)
+    assert signal(run_id, "approval", 7)
+    assert drain()[-1].job.result == 7
 
 
 def test_a_claim_takes_a_signal_only_under_its_lease_and_for_its_version(bench: Bench) -> None:

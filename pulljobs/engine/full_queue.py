@@ -4,12 +4,13 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
-from django.db import OperationalError
-from psycopg import errors
+from psycopg.errors import ProgramLimitExceeded
 
 logger = logging.getLogger("pulljobs.storage")
+
+T = TypeVar("T")
 
 WARNED_AGAIN: Final = 60.0
 """Seconds until a full queue is logged again."""
@@ -31,11 +32,17 @@ class _Warning:
 _warning: Final = _Warning()
 
 
-def notify(send: Callable[[], object]) -> None:
-    """Send notifications by `send`. If the queue is full, log that once a minute and send none."""
+def notify(send: Callable[[], T]) -> T | None:
+    """Call `send`, a transaction that sends notifications, and return its result.
+
+    If the queue is full, log that once a minute and return None: the server has rolled back all
+    that the transaction wrote.
+    """
     try:
-        send()
-    except OperationalError as error:
-        if not isinstance(error.__cause__, errors.ProgramLimitExceeded):
+        return send()
+    except Exception as error:
+        # Django wraps errors of psycopg, and Spark's sessions do not.
+        if not isinstance(error.__cause__ or error, ProgramLimitExceeded):
             raise
         _warning.log()
+        return None
