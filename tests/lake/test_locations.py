@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from django.core import checks
 from django.core.management import CommandError
 from django.test import override_settings
 from pyspark.sql import SparkSession
 
+from pulljobs.conf import WORKER_CHECKS
 from pulljobs.engine import outcomes
 from pulljobs.lake import locations
 from pulljobs.lake.models import LakeRun, Rollup
@@ -78,6 +80,15 @@ def test_a_wrong_scheme_is_one_clear_line_and_the_right_one_works_at_once(
     assert list(tmp_path.iterdir()) == []
     with lake_at(tmp_path / "lake"):
         assert run("export")["rows"] == {"archive": 1, "messages": 1}
+
+
+def test_a_wrong_scheme_is_reported_by_the_check_of_django() -> None:
+    with override_settings(PULLJOBS={"LAKE": "s4://bucket/lake"}):
+        [problem] = checks.run_checks(tags=[WORKER_CHECKS])
+    assert (problem.id, problem.msg[:19]) == ("pulljobs.E038", "PULLJOBS['LAKE'] is")
+    for right in ("", "s3a://bucket/lake", "/srv/lake"):
+        with override_settings(PULLJOBS={"LAKE": right}):
+            assert checks.run_checks(tags=[WORKER_CHECKS]) == []
 
 
 @pytest.mark.parametrize("character", [*tables.PATTERNS, "%20", "\n"])

@@ -217,6 +217,31 @@ def test_nothing_is_erased_while_the_lake_is_away(place: Place, tmp_path: Path) 
     assert run("erase", "--message", message)["messages"] == 1
 
 
+def test_a_lake_that_cannot_be_written_to_is_one_clear_line(
+    place: Place, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is erased from the database then, and the Delta library prints no trace."""
+    if not isinstance(place, Path):
+        pytest.skip("an object store has no directories")
+    consumer = ConsumerFactory.create()
+    for _ in range(2):
+        published(consumer)
+        jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer, 1)])
+        run("export", "--with-payload")
+    before = query("SELECT id, payload FROM pulljobs_message ORDER BY id")
+    message = ids.encode(before[0][0])
+    (place / "messages" / tables.PROBE).mkdir()  # root may write to directories that are read-only
+    capfd.readouterr()
+    for verb in (("compact",), ("erase", "--message", message)):
+        with pytest.raises(CommandError, match=r"^The lake at .* cannot be used: [^\n]*$"):
+            run(*verb)
+    assert "panicked" not in capfd.readouterr().err
+    assert query("SELECT id, payload FROM pulljobs_message ORDER BY id") == before
+    (place / "messages" / tables.PROBE).rmdir()
+    assert run("erase", "--message", message)["messages"] == 1
+    assert_same(place)
+
+
 def test_a_wrong_predicate_is_one_clear_line(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")

@@ -80,7 +80,8 @@ def _existing(location: str) -> Iterator[tuple[Table, DeltaTable]]:
 
 def _compact(table: Table, delta: DeltaTable, owner: Owner) -> Compacted:
     before, today = table.list_files(), datetime.now(UTC).date()
-    days = list_fragmented(before)
+    if days := list_fragmented(before):
+        table.check_writable()
     with show_progress(f"compact {table.name}", "days", len(days)) as shown:
         for day in count_items(days, shown):
             owner.check()

@@ -24,11 +24,10 @@ from pulljobs.lake.models.rollups import Period
 from pulljobs.lake.rollups import hours
 from pulljobs.lake.spark import compacting, exporting
 from pulljobs.lake.spark.comparing import PARTITIONED
-from pulljobs.lake.spark.tables import WRITER, Table
+from pulljobs.lake.spark.tables import WRITER, Table, open_writable_tables
 from pulljobs.models import ArchivedJob, Message
 from pulljobs.progress import count_items, show_progress
 from pulljobs.storage.statements import run
-from pyspark_pulljobs.schemas import TABLES
 
 NO_MD5: Final = "d41d8cd98f00b204e9800998ecf8427e"
 """MD5 of an empty payload."""
@@ -87,7 +86,7 @@ def erase(using: str, location: str, options: ErasureOptions, *, vacuums: bool) 
     lock.check_owner(using)
     with lock.hold_lock(using):
         exporting.check_lake(using, location)
-        tables = {name: Table(location, name) for name in TABLES}
+        tables = open_writable_tables(location)
         chosen = _choose(using, tables["messages"], options)
         needed = {row.message_id for row in run(using, "needed_messages", {"message_ids": chosen})}
         erased = Erased(needed=tuple(sorted(needed)))

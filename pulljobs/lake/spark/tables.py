@@ -34,6 +34,8 @@ PATTERNS: Final = r"*?[]{}\^|"
 """Characters that Spark takes as patterns of paths, or of which the Delta library panics."""
 MISREAD: Final = re.compile(rf"[{re.escape(PATTERNS)}\x00-\x1f]|%[0-9A-Fa-f]{{2}}")
 """Pattern of paths that Spark or the Delta library reads as others, or refuses."""
+PROBE: Final = "_probe"
+"""Name of a file that only tests whether files can be written. Readers of Delta ignore it."""
 WRITER: Final = WriterProperties(compression="ZSTD")
 """Properties with which files are rewritten: compressed as the export writes them."""
 
@@ -64,6 +66,14 @@ def location() -> str:
     return normalized
 
 
+def open_writable_tables(location: str) -> dict[str, "Table"]:
+    """Return the tables of the lake by name, or raise OSError if one cannot be written to."""
+    opened = {name: Table(location, name) for name in TABLES}
+    for table in opened.values():
+        table.check_writable()
+    return opened
+
+
 class Table:
     """Delta table of the lake at a location, which need not exist yet."""
 
@@ -86,6 +96,15 @@ class Table:
         """Return the number of the last export run with files in the table, or 0."""
         table = self.delta()
         return (table.transaction_version(self._application) or 0) if table else 0
+
+    def check_writable(self) -> None:
+        """Raise OSError if the table exists and no file can be written to its directory.
+
+        The Delta library would print a trace of a panic, and only then raise an error.
+        """
+        if self.delta() is not None:
+            self.filesystem.open_output_stream(PROBE).close()
+            self.filesystem.delete_file(PROBE)
 
     def list_files(self, days: Collection[date] | None = None) -> list[LoggedFile]:
         """Return the data files of the newest version, only those of `days` if given."""
