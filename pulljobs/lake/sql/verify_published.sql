@@ -30,11 +30,11 @@ missing AS MATERIALIZED (
         )
 ),
 alone AS MATERIALIZED (
-    -- Bulk publishes for one consumer only; which messages of their time are theirs is not known.
+    -- Bulk publishes to one consumer: it is not known which messages of their time are theirs.
     SELECT
         channel_id,
         only_consumer_id,
-        -- Of a sink's the first ones are forgotten (forget_batches.sql).
+        -- The first publishes of a sink were deleted (forget_batches.sql).
         CASE WHEN query_id IS NULL THEN opened_at ELSE '-infinity' END AS since,
         CASE WHEN state = 'open' THEN 'infinity' ELSE settled_at END AS until
     FROM pulljobs_bulk_publish

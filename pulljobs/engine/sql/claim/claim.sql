@@ -58,8 +58,8 @@ last AS MATERIALIZED (
 ),
 passed AS MATERIALIZED (
     -- The first job that the walk saw QUEUED and could not lock: the transaction that holds it may still release it.
-    -- No job behind the last taken one is left behind, because the next claim starts there; but a claim below the
-    -- low-water marks does not come back. (There is one upper bound, because with a second bound on the same column
+    -- Jobs after the last taken one do not count, because the next claim starts there. But a claim below the low-water
+    -- marks has no next one, so there they count. (There is one upper bound, because with a second one on the same column
     -- PostgreSQL would not stop the scan there. The ids are an array, because a generic plan expects few elements and
     -- uses a hash.)
     SELECT last.priority, job.available_at, job.id
@@ -84,7 +84,7 @@ passed AS MATERIALIZED (
 reached AS MATERIALIZED (
     SELECT
         last.priority,
-        -- No job is left behind before the one that was passed.
+        -- Before the passed job, the claim has left no job.
         coalesce(passed.available_at, last.available_at) AS available_at,
         coalesce(passed.id - 1, last.id) AS id
     FROM last

@@ -123,7 +123,7 @@ SELECT
     CASE WHEN NOT taken.fresh THEN (SELECT array_agg(retry_count) FROM pick) END AS retry_counts,
     CASE WHEN NOT taken.fresh THEN (SELECT array_agg(deliveries + 1) FROM pick) END AS deliveries,
     CASE WHEN NOT taken.fresh THEN (SELECT array_agg(suspect) FROM pick) END AS suspects,
-    -- No job is left behind before the one that was passed.
+    -- Before the passed job, the claim has left no job.
     coalesce(passed.available_at, taken.last_at) AS reached_at,
     coalesce(passed.id - 1, taken.ids[taken.jobs]) AS reached_id,
     taken.sure,

@@ -8,7 +8,7 @@ SELECT
     id,
     payload,
     content_type,
-    -- An empty object has five bytes; to compare it as one takes a fifth of all this.
+    -- An empty JSON object has five bytes. A comparison of values would take a fifth of the statement's time.
     CASE WHEN pg_column_size(headers) > 8 THEN headers END AS given_headers,
     timestamptz_send(published_at) AS published,
     client_message_id,

@@ -31,8 +31,8 @@ written AS (
     SELECT
         %(consumer_id)s::bigint,
         %(group_id)s::bigint,
-        -- As it is at this moment, which comes after the time of the claim: the claim may have waited in between, even into the
-        -- next window, which pays for it then.
+        -- Tokens at this moment, which is after the time of the claim: the claim may have waited in between, even into the next
+        -- window, which then pays for it.
         CASE
             WHEN %(window_seconds)s::float8 IS NULL THEN least(
                 %(burst)s::float8,

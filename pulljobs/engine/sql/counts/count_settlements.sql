@@ -92,7 +92,7 @@ advanced AS (
         counted_at = now(),
         open_from = CASE
             WHEN %(is_recount)s::boolean THEN now() - interval '1 day'
-            -- What is open now began after the last count.
+            -- Transactions that are open now began after the last count.
             WHEN pg_snapshot_xmin(pg_current_snapshot()) >= pg_snapshot_xmax(progress.snapshot::pg_snapshot) THEN counted_at
             ELSE open_from
         END,

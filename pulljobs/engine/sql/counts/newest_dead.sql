@@ -1,4 +1,4 @@
--- The newest dead jobs of consumers, with the beginning of their errors.
+-- Read the newest dead jobs of consumers, with the beginning of their errors.
 -- Event: none.
 -- Parameters: consumer_ids bigint[], wanted int (jobs of each consumer at most).
 -- Returns: consumer_id, id, reason, error (its first 500 characters, NULL: none).

@@ -4,8 +4,8 @@
 -- Returns one row: server_started_at, started_at, snapshot, next_after_3 (the next transaction id, less 3), the jobs as
 --   arrays in their order (ids, message_ids, priorities, available_ats, timeouts), and how far each walked
 --   priority holds none that waits (walked, reached_ats, reached_ids).
--- Locks: none. Index: pulljobs_job_claim, entered once a priority, so that neither what waits behind the page nor what is
---   due later is read; what is in flight behind the low-water marks is passed over.
+-- Locks: none. Index: pulljobs_job_claim, entered once a priority, so that neither jobs after the page nor jobs that are
+--   due later are read. Jobs in flight above the low-water marks are skipped.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
@@ -27,7 +27,7 @@ due AS MATERIALIZED (
     LIMIT %(wanted)s::int
 ),
 reached AS MATERIALIZED (
-    -- Up to the first that waits, due or not.
+    -- Up to the first QUEUED job, due or not.
     SELECT
         walk.priority,
         coalesce(first.available_at, clock.now) AS available_at,
@@ -49,7 +49,7 @@ SELECT
     pg_postmaster_start_time() AS server_started_at,
     now() AS started_at,
     pg_current_snapshot()::text AS snapshot,
-    -- So many ids after the third: the next to be given out. (The snapshot ends at the last that was completed.)
+    -- Number of ids from 3 to the next that the server assigns. (The snapshot ends at the last transaction that ended.)
     age('3'::xid) AS next_after_3,
     ARRAY(SELECT id FROM due) AS ids,
     ARRAY(SELECT message_id FROM due) AS message_ids,

@@ -40,7 +40,7 @@ reached AS MATERIALIZED (
     GROUP BY number
 ),
 weight AS MATERIALIZED (
-    -- They came as fast until the last one of the span as until the last one that was read.
+    -- Estimate: settlements came as fast up to the last one of the span as up to the last one that was read.
     SELECT
         reached.number,
         coalesce((ending.id - reached.first_id)::float8 / nullif(reached.last_id - reached.first_id, 0), 1) AS times

@@ -48,7 +48,7 @@ CROSS JOIN LATERAL (
         AND starts_at >= wanted.since
         AND starts_at < wanted.until
         AND NOT %(is_recount)s::boolean
-    -- No range has as many. With an order and a limit every plan uses the index.
+    -- No range has as many rows. With an order and a limit, every plan uses the index.
     ORDER BY starts_at
     LIMIT 1000
 ) AS counted

@@ -1,5 +1,5 @@
 -- The buckets of a consumer and of its group as they are now.
--- A token bucket has the least of its burst and of what came in since it was filled. A window is full when the clock enters it.
+-- A token bucket has the tokens of its row and those that came in since, at most its burst. A window is full when it begins.
 -- It needs the CTEs holder (limits of the consumer and the group), bucket (their rows; without a row it is full) and clock (now), which is
 -- read after the buckets are locked.
 level AS MATERIALIZED (
@@ -15,7 +15,7 @@ level AS MATERIALIZED (
         CASE
             WHEN holder.rate_per_second IS NULL THEN NULL
             WHEN bucket.tokens IS NULL OR bucket.filled_at < began THEN size.burst
-            -- A window that was made larger or smaller within its time: what it has given counts.
+            -- If the number of tokens of the present window was changed, those that it has given count.
             WHEN bucket.window_seconds = holder.window_seconds THEN least(size.burst, bucket.tokens + size.burst - bucket.burst)
             WHEN holder.window_seconds IS NOT NULL THEN least(size.burst, bucket.tokens)
             -- A changed rate counts from the first claim that meets it, and the lower rate until then. So a change of the

@@ -32,7 +32,7 @@ free AS MATERIALIZED (
     WHERE row.holder IS NULL
         OR (
             row.holder = ANY(%(job_ids)s::bigint[])
-            -- It may have been claimed again since.
+            -- The job may have been claimed again since.
             AND EXISTS (SELECT FROM pulljobs_job WHERE id = row.holder AND state = 'QUEUED' OFFSET 0)
         )
         OR NOT consumer.exclusive_keys

@@ -2,7 +2,7 @@
 -- Event: none; a statement before claim_keyed.sql, which then sees what was committed before the lock.
 -- Parameters: consumer_id bigint, keys text[] (in the order of a claim, each once), job_ids bigint[] (met by it), wanted int.
 -- Returns: key.
--- Locks: the key rows, skipping what others hold. Index: exclusive key, job primary key.
+-- Locks: the key rows, skipping rows that other transactions have locked. Index: exclusive key, job primary key.
 WITH asked AS MATERIALIZED (
     SELECT key
     FROM unnest(%(keys)s::text[]) AS row (key)

@@ -2,7 +2,7 @@
 -- Event: none; for the sweep. free_keys.sql follows in the same transaction.
 -- Parameters: wanted int (rows at most).
 -- Returns: consumer_id, key. Without keys that free_keys.sql would not change: those whose jobs are all delayed.
--- Locks: the key rows, skipping what others hold. Index: job primary key, pulljobs_job_key; the keys that have jobs are all read.
+-- Locks: the key rows, skipping those that other transactions have locked. Index: job primary key, pulljobs_job_key; the keys that have jobs are all read.
 SELECT row.consumer_id, row.key
 FROM pulljobs_exclusive_key AS row
 JOIN pulljobs_consumer AS consumer ON consumer.id = row.consumer_id

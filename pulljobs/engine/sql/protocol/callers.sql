@@ -1,4 +1,4 @@
--- Find channels and their consumers by their names: who callers say they are.
+-- Find channels and their consumers by the names that callers send.
 -- Event: none.
 -- Parameters: channels text[], consumers text[] (of one length).
 -- Returns for each pair whose channel exists: channel, consumer (the names), channel_id, channel_digest, then of the consumer id,

@@ -32,7 +32,7 @@ archived AS (
         id, job_id, message_id, consumer_id, created_at, claimed_at, started_at, settled_at, run_seconds,
         settled_xid, retry_count, deliveries, node_id, lease_token, state
     )
-    -- Scalar subqueries are evaluated once, when the first job is deleted; a join would be for every job.
+    -- Scalar subqueries are evaluated once, when the first job is deleted. A join would evaluate them for every job.
     SELECT
         -- As the column's default has it, but in floating point: `extract` would give a numeric.
         (SELECT ((date_part('epoch', clock_timestamp()) * 1000)::bigint - ${epoch_milliseconds}) << 22)
@@ -88,7 +88,7 @@ ended AS (
         WHERE lease_token = %(lease_token)s::uuid
             AND (SELECT jobs FROM summary) > 0
             AND (
-                -- All of the claim at once, mostly; to look for each of them takes a tenth of all this.
+                -- Mostly all jobs of the claim end at once. To look up each of them would take a tenth of the time.
                 (SELECT lease.jobs = summary.jobs AND parts = 1 FROM lease, summary)
                 OR NOT (
                     ${holds_others}

@@ -71,7 +71,7 @@ failed AS MATERIALIZED (
         END AS dead,
         clock.now + CASE WHEN spared AND offered.delay IS NULL THEN interval '0' ELSE wait END AS due,
         spared,
-        -- It was lost for the second time, for unknown reasons. It runs alone now, which shows whether it is the cause.
+        -- The job was lost for the second time, for unknown reasons. Its next run, alone, shows if it is the cause.
         unexplained AND job.deliveries >= least(job.retry_count + 2, consumer.max_deliveries) AS isolated,
         (event = 'retry' OR event = 'release' AND offered.delay > interval '0')
             AND NOT consumer.hold_key_on_retry AS lets_go
@@ -80,7 +80,7 @@ failed AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT
             event IN ('release', 'suspend') OR started IS FALSE AS spared,
-            -- A worker was lost that may have run it. Spark and clients give back only what they did run.
+            -- A worker was lost that may have run the job. Spark and clients give back only jobs that they did run.
             event = 'expire' AND started IS FALSE AND EXISTS (
                 SELECT
                 FROM lease
@@ -130,13 +130,13 @@ returned AS (
         incremental_timeout = NULL,
         reason = dead,
         available_at = CASE WHEN dead IS NULL THEN due END,
-        -- A run that suspends has made progress: what comes next has all retries, and its own total delay.
+        -- A run that suspends has made progress: its next claims have all retries, and a total delay of their own.
         retry_count = CASE
             WHEN event = 'suspend' THEN 0
             WHEN event IN ('retry', 'expire') AND dead IS NULL AND NOT spared THEN job.retry_count + 1
             ELSE job.retry_count
         END,
-        -- Not 0: the next claim is no first one, whose wait since the publish is counted.
+        -- Not 0: only for the first claim of a job, telemetry counts the wait since the publish.
         deliveries = CASE
             WHEN event = 'suspend' THEN 1
             WHEN event = 'release' OR isolated THEN job.deliveries - 1
@@ -146,7 +146,7 @@ returned AS (
             WHEN event <> 'suspend' AND (event <> 'release' OR job.deliveries > 1) THEN job.first_claimed_at
         END,
         error = CASE WHEN spared AND dead IS NULL AND event <> 'suspend' THEN job.error ELSE failed.error END,
-        -- A run that suspends has come to the end of what it began, as a job whose handler ends.
+        -- A run that suspends has ended its execution without a crash, as a job whose handler ends.
         suspect = event <> 'suspend' AND CASE WHEN spared THEN job.suspect OR isolated ELSE started IS TRUE END
     FROM failed
     WHERE job.id = failed.job_id AND job.lease_token = failed.lease_token AND job.state = 'INFLIGHT'
@@ -236,8 +236,8 @@ summed AS (  -- only in finish_members
 ended AS (
     DELETE FROM pulljobs_lease
     WHERE id = ANY(ARRAY(
-        -- The array, unlike a join with what is settled, may be evaluated again for a row that changed; it is
-        -- looked up in a hash, for arrays compare each with each.
+        -- For a row that changed meanwhile, PostgreSQL can evaluate a condition on an array again, unlike a join with
+        -- the settled jobs. It looks values up in a hash, where arrays compare each with each.
         SELECT id
         FROM pulljobs_lease AS held
         WHERE lease_token = ANY(ARRAY(SELECT lease_token FROM settled))

@@ -53,7 +53,7 @@ given AS MATERIALIZED (
     FROM bucket
     JOIN paid USING (consumer_id, group_id)
     WHERE paid.claimed_at >= bucket.charged_since
-        -- The next window is full without them.
+        -- The next window is full without these tokens.
         AND (
             bucket.window_seconds IS NULL
             OR paid.claimed_at >= date_bin(make_interval(secs => bucket.window_seconds), bucket.filled_at, timestamptz 'epoch')

@@ -10,10 +10,10 @@
 -- Returns one row: xid, started_at timestamptz, snapshot text, ranks int[] (every rank there is) and their first turns first_turns
 --   timestamptz[] (NULL: none), lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
 --   retry_counts, deliveries, suspects); is_emptied boolean (a key has no further job), has_turns boolean (a key may be served at once:
---   one of these again, or another, for which this claim looked at too many that are held back), is_contended boolean (other transactions hold keys that are due), has_full boolean (a key waits for a slot), turn_seconds
+--   one of these again, or another that it did not reach, because it met too many at their limits), is_contended boolean (other transactions have due keys locked), has_full boolean (a key waits for a slot), turn_seconds
 --   float8 (until the next turn in the future), pause_seconds float8 (NULL: none), refusal text as claim.sql has it; unguarded: claims of
 --   the consumer do not go by key, too.
--- Locks: the rows of keys and the jobs taken, skipping those that others hold. Index: pulljobs_flow_key_turn, pulljobs_job_turn, primary keys.
+-- Locks: the rows of keys and the jobs taken, skipping those that other transactions have locked. Index: pulljobs_flow_key_turn, pulljobs_job_turn, primary keys.
 --
 -- It locks and decides in one statement: a row is used only if the version that was locked is that of this statement's snapshot, which then
 -- has all earlier claims of the key, because each writes the row. PostgreSQL evaluates that condition again for a row that has changed.
@@ -170,7 +170,7 @@ seen AS MATERIALIZED (
     ) AS job
 ),
 pick AS MATERIALIZED (
-    -- The first jobs of each key whose tokens there are.
+    -- The first jobs of each key for which the key has tokens.
     SELECT *
     FROM (
         SELECT seen.*, sum(cost) OVER of_key AS cost_so_far, (row_number() OVER of_key - 1) / weight AS round
@@ -228,7 +228,7 @@ result AS MATERIALIZED (
     LEFT JOIN served ON served.key = allowed.key
     LEFT JOIN last ON last.key = allowed.key
     LEFT JOIN LATERAL (
-        -- Without this look, a key would keep its turn for a visit that finds nothing.
+        -- Without this, a key without further jobs would keep a turn, in which a claim finds nothing.
         SELECT waiting.*
         FROM unnest(%(priorities)s::int[]) AS level (priority)
         CROSS JOIN LATERAL (
@@ -260,7 +260,7 @@ planned AS MATERIALIZED (
             WHEN next_id IS NULL OR cardinality(now_holding) >= slots THEN NULL
             WHEN tokens_left < tokens_needed
                 THEN greatest(moment.now, clock.now + make_interval(secs => (tokens_needed - tokens_left) / per_second))
-            -- Another transaction has a job locked, which it would have taken.
+            -- Another transaction has a job locked that this claim would have taken.
             WHEN taken < least(most, room) AND next_rank >= turn_rank THEN moment.now + interval '20 ms'
             -- The turn goes on, but not in another rank, whose mark may be above it (fragments/turn_of_known_key.sql).
             WHEN taken < share AND next_rank = turn_rank THEN turn_at

@@ -70,6 +70,6 @@ ON CONFLICT (consumer_id, key) DO UPDATE
 SET
     turn_at = ${turn_of_known_key},
     turn_rank = greatest(row.turn_rank, excluded.turn_rank),
-    -- The waiting job may be below it.
+    -- The waiting job may be below the mark.
     mark_at = NULL,
     writer = pg_current_xact_id()

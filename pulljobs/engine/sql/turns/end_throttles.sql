@@ -14,7 +14,7 @@ locked AS MATERIALIZED (
 UPDATE pulljobs_flow_key AS row
 SET
     throttled_until = NULL,
-    -- A key that waits for a token as well is given the time of it by the next claim.
+    -- If the key waits for a token as well, the next claim sets its turn to the time of the token.
     turn_at = CASE WHEN row.turn_at > clock.now THEN clock.now ELSE row.turn_at END,
     writer = (SELECT xid FROM transaction)
 FROM locked, clock

@@ -46,7 +46,7 @@ given AS MATERIALIZED (
 UPDATE pulljobs_flow_key AS row
 SET
     tokens = row.tokens + given.tokens,
-    -- It may have waited for its next token.
+    -- The key may have waited for its next token.
     turn_at = CASE WHEN row.turn_at > clock_timestamp() THEN greatest(clock_timestamp(), row.throttled_until) ELSE row.turn_at END,
     writer = pg_current_xact_id()
 FROM given

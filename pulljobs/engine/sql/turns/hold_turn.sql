@@ -7,7 +7,7 @@ WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
 keyed AS (
-    -- Its end frees the slot by this.
+    -- The end of the job frees the slot of its turn_key.
     UPDATE pulljobs_job
     SET turn_key = %(key)s::text
     WHERE id = %(job_id)s::bigint AND turn_key IS DISTINCT FROM %(key)s::text AND state = 'INFLIGHT'

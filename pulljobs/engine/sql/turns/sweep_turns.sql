@@ -4,7 +4,7 @@
 -- Parameters: after_consumer_id bigint, after_key text (the key before the first to look at), looked_at int (keys), wanted int (rows to change).
 -- Returns one row: changed int8 (rows), consumer_ids bigint[] (whose keys got turns or became claimable), reached_consumer_id bigint, reached_key text (the
 --   last key; NULL: the last of all).
--- Locks: the rows, skipping what others hold. Index: flow key, pulljobs_job_turn, job primary key.
+-- Locks: the rows, skipping those that other transactions have locked. Index: flow key, pulljobs_job_turn, job primary key.
 WITH ${clock_after_id},
 looked AS MATERIALIZED (
     SELECT

@@ -81,7 +81,7 @@ broken (invariant, id) AS (
                 AND id <> page.id
         )
     UNION ALL
-    -- It is the next job of its key, the key has no holder, and no claimable job would ever free it. (Jobs behind it may be
+    -- The job is the next of its key, the key has no holder, and no claimable job would ever free it. (Jobs behind it may be
     -- seen at moments in which the key passes from one job to the next.)
     SELECT 'blocked_behind_a_job', id
     FROM page

@@ -1,4 +1,4 @@
--- Return a text that is another one once any of these consumers, or the channel of one, has changed, came or went.
+-- Return a text that differs once any of these consumers, or the channel of one, was changed, created or deleted.
 -- Event: none; for a worker, which reads the rows of the consumers only after a change: they may be thousands.
 -- Parameters: consumer_ids bigint[]; with_push boolean (and all push consumers).
 -- Returns one row: version (NULL: there is no such consumer).
