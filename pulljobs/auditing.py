@@ -72,7 +72,7 @@ def begin(
 
     Nothing changes yet: `proceed` carries it out, and so does every worker. `subject` describes the
     selection in words, `expected` is the preview that the operator saw. `at` is the due time for a
-    reschedule. Raises ValueError for a time that is naive, before 1000 or over 100 years ahead.
+    reschedule. Raise ValueError for a time that is naive, before 1000 or over 100 years ahead.
     """
     operating.check_due(at)
     using = settings().DATABASE

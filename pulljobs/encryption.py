@@ -57,7 +57,7 @@ def keys() -> "list[Fernet]":
     """Return the keys, the newest first: that key encrypts, all of them decrypt.
 
     Those of `TOKEN_KEYS` are followed by keys derived from SECRET_KEY and its fallbacks. So copies
-    from before the first `TOKEN_KEYS` stay readable. Raises ValueError if `TOKEN_KEYS` has a text
+    from before the first `TOKEN_KEYS` stay readable. Raise ValueError if `TOKEN_KEYS` has a text
     that is no key.
     """
     from cryptography.fernet import Fernet

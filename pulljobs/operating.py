@@ -115,7 +115,7 @@ def requeue(job_ids: Iterable[int | str]) -> Changed:
 def reschedule(job_ids: Iterable[int | str], *, at: datetime | None) -> Changed:
     """Make queued jobs due at the time `at`. None or a time in the past makes them due now.
 
-    Raises ValueError for a time without zone, before the year 1000 or over 100 years ahead.
+    Raise ValueError for a time without zone, before the year 1000 or over 100 years ahead.
     """
     check_due(at)
     using = settings().DATABASE
@@ -303,7 +303,7 @@ def prune(
 ) -> Iterator[Partition | None]:
     """Drop partitions wholly older than `age`, and delete other rows of that age.
 
-    Yields each partition that was dropped, and None after other deletions. `on_partition` is
+    Yield each partition that was dropped, and None after other deletions. `on_partition` is
     called with each partition that is old enough, dropped or not. A role that does not own the
     tables leaves the partitions alone.
     """

@@ -112,7 +112,7 @@ def publish(
 
     `payload` is bytes, text, or a value that JSON can represent. `message_id` is the client's own
     id: a second message with it inside the channel's dedupe window raises DuplicateMessage. A job
-    takes `cost` tokens of the rate of its consumer. Raises UnknownChannel, InvalidMessage,
+    takes `cost` tokens of the rate of its consumer. Raise UnknownChannel, InvalidMessage,
     PayloadTooLarge, KeyFull if a consumer takes no more jobs of the key, and OperationalError if
     the database does not answer for a minute. Nothing is written then.
     """
@@ -144,7 +144,7 @@ def publish_checked(
     *,
     batch_id: int | None = None,
 ) -> Receipt:
-    """Publish a message whose arguments are checked already. Raises what `publish` raises.
+    """Publish a message whose arguments are checked already. Raise what `publish` raises.
 
     With `batch_id` the jobs belong to that batch. The caller adds them to the members that the
     batch counts, in the same transaction.

@@ -70,7 +70,7 @@ def verify(
 
     `headers` are as received, in any case. `body` is bytes, before anything parsed it. Raises
     InvalidSignature if no signature is by one of these secrets, or if the time differs by more than
-    `tolerance` in either direction. Raises ValueError for a text that is no secret.
+    `tolerance` in either direction. Raise ValueError for a text that is no secret.
     """
     known = {name.lower(): value for name, value in headers.items()}
     id, at, given = (known.get(name, "") for name in (ID, TIMESTAMP, SIGNATURE))

@@ -143,7 +143,7 @@ def _read_chunks(
 ) -> list[staging.StagedChunk]:
     """Read the numbers and sizes of the chunks that these tasks staged, in the order of the rows.
 
-    Raises LakeError if rows are missing, because a crash of the server emptied the staging table.
+    Raise LakeError if rows are missing, because a crash of the server emptied the staging table.
     """
     writers = [message.writer for message in tasks if message.writer is not None]
     try:

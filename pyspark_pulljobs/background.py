@@ -32,7 +32,7 @@ class BackgroundCall(Generic[T]):
     def wait(self, link: Link) -> tuple[int, T] | None:
         """Wait for the running call, and return its batch number and result, or raise its error.
 
-        Returns None if no call runs, or if it failed on an earlier link, whose connections were
+        Return None if no call runs, or if it failed on an earlier link, whose connections were
         lost.
         """
         if self._running is None:

@@ -51,7 +51,7 @@ def claim(
     """Claim at most `wanted` jobs, and insert the row of their batch, in one transaction.
 
     `limit_entry` may change the position at which a claim enters the claim index. Return the result
-    of the claim, and the batch, or None if there were no jobs. Raises StreamTaken if another
+    of the claim, and the batch, or None if there were no jobs. Raise StreamTaken if another
     process has taken the stream over.
     """
     try:
@@ -76,8 +76,8 @@ def claim(
 def take_over(session: Session, owned: Owned, seq: int, terms: Terms) -> StreamBatch | None:
     """Claim the jobs of a batch under a new lease, except those that another process claimed.
 
-    Returns None if the batch was acked. Jobs that were still leased by the batch use up one more of
-    `max_deliveries` and no retry, because their task may not have begun. Raises StreamTaken if
+    Return None if the batch was acked. Jobs that were still leased by the batch use up one more of
+    `max_deliveries` and no retry, because their task may not have begun. Raise StreamTaken if
     another process has taken the stream over.
     """
     with session.atomic():

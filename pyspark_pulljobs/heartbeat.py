@@ -53,7 +53,7 @@ class Heartbeat:
 def beat(session: Session, owned: Owned, report: Mapping[str, Any], *, renews: bool) -> bool:
     """Store one heartbeat with the report. Renew the leases of the stream's batches if `renews`.
 
-    Returns False, and writes nothing, if another process owns the stream now.
+    Return False, and write nothing, if another process owns the stream now.
     """
     return _store(session, owned, report, renews, PATIENCE)
 

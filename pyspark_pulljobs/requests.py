@@ -106,7 +106,7 @@ def parse_request(options: Mapping[str, str]) -> Request:
 def find_address(session: Session, request: Request) -> Address:
     """Read the ids of the channel, consumer and producer that a request names.
 
-    Raises UnknownChannel, or ConfigurationError for a consumer or producer that does not exist.
+    Raise UnknownChannel, or ConfigurationError for a consumer or producer that does not exist.
     """
     names = {name: getattr(request, name) for name in ("channel", "consumer", "producer")}
     [(channel_id, consumer_id, producer_id)] = session.run("addressed", names)

@@ -99,7 +99,7 @@ class Stream:
     def ack_and_claim(self, seq: int, rows: int) -> int:
         """Ack the batches up to `seq`, and claim the next batch of at most `rows` jobs.
 
-        Returns the number of the next batch, or `seq` if there are no jobs. The ack may continue in
+        Return the number of the next batch, or `seq` if there are no jobs. The ack may continue in
         the background. If there are no jobs, the call waits for at most a second, and the ack is
         complete when it returns.
         """

@@ -115,7 +115,7 @@ def record_rebase(
 
     The next export run has a window that begins at `now`, and a number above `newest`, the number
     of the last export run in the lake. `renumbered` is the number of rows that the rebase changed.
-    Joins the caller's transaction.
+    Join the caller's transaction.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(

@@ -41,7 +41,7 @@ def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
 def select(options: dict[str, Any], states: tuple[str, ...]) -> tuple[Selection, str]:
     """Return the selection of jobs in `states` that the options make, and a text that names it.
 
-    Raises ConfigurationError for an unknown name, for ids combined with filters, and if neither ids
+    Raise ConfigurationError for an unknown name, for ids combined with filters, and if neither ids
     nor filters nor `--all` are given.
     """
     if given := options.get("jobs"):

@@ -51,7 +51,7 @@ def find_consumer(path: str) -> Consumer:
 def find_node(text: str) -> Node:
     """Return the node with this id, or the one started last with this name (`host:pid`).
 
-    Raises `ConfigurationError` if there is none.
+    Raise `ConfigurationError` if there is none.
     """
     rows = Node.objects.using(settings().DATABASE).order_by("-started_at")
     try:
@@ -64,7 +64,7 @@ def find_node(text: str) -> Node:
 def find_consumers(paths: Iterable[str]) -> list[Consumer]:
     """Return the consumers that `CHANNEL` (all of it) or `CHANNEL/CONSUMER` name, each once.
 
-    Deleted consumers of a channel are left out. Raises `ConfigurationError` for an unknown name.
+    Deleted consumers of a channel are left out. Raise `ConfigurationError` for an unknown name.
     """
     consumers: dict[int, Consumer] = {}
     for path in paths:

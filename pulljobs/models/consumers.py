@@ -314,7 +314,7 @@ class Consumer(FlowLimits, TokenHolder):
         """Set a new secret that signs push deliveries, without saving the row, and return it.
 
         The previous secret signs as well until the next change, so that receivers can switch over.
-        Raises ConfigurationError if the package cryptography is missing.
+        Raise ConfigurationError if the package cryptography is missing.
         """
         if not encryption.is_available():
             raise ConfigurationError(

@@ -53,7 +53,7 @@ def pause(name: str, until: datetime | None, *, by: str) -> Schedule:
 
 
 def resume(name: str, *, by: str) -> Schedule:
-    """End the pause of a schedule, if it is paused. Raises what `editing.resume` raises."""
+    """End the pause of a schedule, if it is paused. Raise what `editing.resume` raises."""
     with transaction.atomic(using=settings().DATABASE):
         row = editing.resume(name)
         note(AuditEntry.Act.RESUME, row.name, by=by)

@@ -35,8 +35,8 @@ class BackfillPlan(NamedTuple):
 def fire_now(name: str) -> Slot:
     """Publish the message of a schedule now, whatever its rule, and return the record.
 
-    The record's slot is the present time. A pause of the schedule does not matter. Joins the
-    caller's transaction. Raises UnknownSchedule, and what `publish` raises.
+    The record's slot is the present time. A pause of the schedule does not matter. Join the
+    caller's transaction. Raise UnknownSchedule, and what `publish` raises.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -50,8 +50,8 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
 
     The slots are those of the present rule, even before the schedule was created. The records of
     skipped slots are replaced, by records with the reason `backfill`. Slots from `next_slot` on
-    are left to the workers. Joins the caller's transaction. Returns the new records in the order
-    of their slots. Raises UnknownSchedule, what `publish` raises, and InvalidSchedule for a window
+    are left to the workers. Join the caller's transaction. Return the new records in the order
+    of their slots. Raise UnknownSchedule, what `publish` raises, and InvalidSchedule for a window
     that ends before it begins, for more than 1,000 slots, and for slots older than `RETENTION`,
     because the records that show which of them fired may be deleted.
     """
@@ -72,7 +72,7 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
 def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan:
     """Return which past slots of a schedule in [`start`, `end`) a backfill would fire.
 
-    Raises InvalidSchedule for a naive time, a window that ends before it begins, more than 1,000
+    Raise InvalidSchedule for a naive time, a window that ends before it begins, more than 1,000
     slots, and slots so old that their records may be deleted.
     """
     _check_window(start, end)

@@ -53,7 +53,7 @@ class ScheduleUpdate(NamedTuple):
 def declare(name: str, channel: str, payload: Payload = None, **options: Any) -> None:
     """Declare a schedule in code, with the arguments of `create`.
 
-    Workers create its row when they start. Raises InvalidSchedule for a definition that can't
+    Workers create its row when they start. Raise InvalidSchedule for a definition that can't
     work, and ConfigurationError if another declaration has the name.
     """
     try:

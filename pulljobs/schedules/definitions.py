@@ -50,7 +50,7 @@ class Definition:
     def make(cls, options: Mapping[str, Any]) -> "Definition":
         """Return the definition of keyword arguments.
 
-        Raises InvalidSchedule for an unknown keyword, with the nearest valid one.
+        Raise InvalidSchedule for an unknown keyword, with the nearest valid one.
         """
         check_names(options)
         return cls(**options)
@@ -84,7 +84,7 @@ class Definition:
     def columns(self, rule: Rule) -> dict[str, Any]:
         """Check the options other than the rule, and return the columns of the row by name.
 
-        Raises InvalidSchedule, and for the message what `publish` raises.
+        Raise InvalidSchedule, and for the message what `publish` raises.
         """
         self._check_name()
         self._check_policies()

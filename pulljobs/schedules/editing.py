@@ -46,7 +46,7 @@ def create(
     `ends_at` and `jitter`. `missed` ("latest", "skip" or "all"), `missed_bound`, `misfire_grace`
     and `overlap` ("allow" or "skip") say what happens to slots that can't fire in time. `key`,
     `priority`, `cost`, `headers`, `content_type` and `producer` are those of `publish`. With
-    `paused_until`, an aware time, the schedule begins paused. Raises InvalidSchedule,
+    `paused_until`, an aware time, the schedule begins paused. Raise InvalidSchedule,
     ScheduleExists, UnknownChannel, InvalidMessage or PayloadTooLarge, and for `paused_until` what
     `pause` raises.
     """
@@ -57,7 +57,7 @@ def create(
 
 
 def add(definition: Definition, *, is_declared: bool) -> Schedule:
-    """Check a definition and insert its row. Raises what `create` raises.
+    """Check a definition and insert its row. Raise what `create` raises.
 
     `is_declared` is True for a schedule that a project declares in code.
     """
@@ -85,7 +85,7 @@ def update(name: str, /, **options: Any) -> Schedule:
     """Change options of a schedule, with the keywords of `create`. Other options stay.
 
     A changed rule counts from now on: slots of the old rule that are due but did not fire yet are
-    recorded as skipped, with the reason `changed`, or `paused` inside a pause. Raises what `create`
+    recorded as skipped, with the reason `changed`, or `paused` inside a pause. Raise what `create`
     raises, UnknownSchedule, and InvalidSchedule for more than 100,000 such slots.
     """
     using = settings().DATABASE
@@ -131,7 +131,7 @@ def pause(name: str, until: datetime | None = None) -> Schedule:
     """Pause a schedule until an aware time, by default until it is resumed.
 
     Slots inside the pause count as missed: when it ends, the policy `missed` decides which of them
-    fire. Raises UnknownSchedule, ValueError for a naive time, and InvalidSchedule for a past one.
+    fire. Raise UnknownSchedule, ValueError for a naive time, and InvalidSchedule for a past one.
     """
     check_pause(until)
     using = settings().DATABASE
@@ -170,7 +170,7 @@ def delete(name: str) -> None:
 def lock(using: str, name: str) -> Schedule:
     """Lock the row of a schedule until the transaction ends, and return it.
 
-    Raises UnknownSchedule. The lock is FOR NO KEY UPDATE: workers skip the row until then.
+    Raise UnknownSchedule. The lock is FOR NO KEY UPDATE: workers skip the row until then.
     """
     rows = Schedule.objects.using(using).select_for_update(of=("self",), no_key=True)
     row = rows.filter(name=name).first() if is_name(name) else None

@@ -94,7 +94,7 @@ class Rule:
 
     @cached_property
     def zone(self) -> ZoneInfo:
-        """Time zone of the rule. Raises InvalidSchedule if this machine does not know it."""
+        """Time zone of the rule. InvalidSchedule is raised if this machine does not know it."""
         try:
             return ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError) as error:
@@ -193,7 +193,7 @@ def make_rule(
 ) -> Rule:
     """Check the arguments and return the rule, which has a slot after `now`.
 
-    Raises InvalidSchedule, whose text says what to write instead.
+    Raise InvalidSchedule, whose text says what to write instead.
 
     An interval without `starts_at` begins at `now`.
     """

@@ -25,7 +25,7 @@ def create_for_task(
     """Create a schedule that runs a task with these arguments at each slot.
 
     The options are the rule and the policies of `create`. The priority is that of the task. Joins
-    the caller's transaction. Raises what `create` raises, InvalidSchedule for a task of another
+    the caller's transaction. Raise what `create` raises, InvalidSchedule for a task of another
     backend or with a `run_after`, and TypeError if an argument can't be written as JSON.
     """
     channel, payload = content_of(task, args, kwargs)
@@ -54,7 +54,7 @@ def content_of(
 ) -> tuple[str, dict[str, Any]]:
     """Return the channel and the payload with which `enqueue` would publish a task.
 
-    Raises what `create_for_task` raises for a task.
+    Raise what `create_for_task` raises for a task.
     """
     if not isinstance(task, Task):
         raise InvalidSchedule("task", f"task must be a task of Django, not {task!r}.")

@@ -136,7 +136,7 @@ def privileges(profile: str) -> dict[str, Privileges]:
 def statements(using: str, role: str, profile: str) -> list[str]:
     """Return SQL statements that give a role the privileges of a profile and no others.
 
-    Raises ConfigurationError if the tables do not exist.
+    Raise ConfigurationError if the tables do not exist.
     """
     rows = query(using, _NAMES, {"names": [*privileges(Profile.APP), IDS], "role": role})
     if not rows:

@@ -99,7 +99,7 @@ class CheckResult:
 
 
 def check_once(using: str, limits: CheckLimits, on_page: OnPage = lambda rows: None) -> CheckResult:
-    """Check every table once. Raises OperationalError if a page takes over `page_timeout`."""
+    """Check every table once. Raise OperationalError if a page takes over `page_timeout`."""
     result = CheckResult()
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0

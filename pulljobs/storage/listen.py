@@ -125,7 +125,7 @@ class Listener:
     def receive(self, timeout: timedelta) -> set[int]:
         """Wait for one notification and return the ids of consumers with new jobs.
 
-        The set is empty after the timeout and after other notifications. Raises psycopg.Error if
+        The set is empty after the timeout and after other notifications. Raise psycopg.Error if
         the connection is lost or silent.
         """
         if time.monotonic() >= self._probed_at + PROBE_SECONDS:

@@ -88,7 +88,7 @@ def fill(
     """Create a missing partition with the rows that `load` writes, and return their number.
 
     `load` gets the name of a table, and its rows are visible only once the whole partition is
-    attached. `note` runs in the transaction that attaches it. Raises ValueError if the partition or
+    attached. `note` runs in the transaction that attaches it. Raise ValueError if the partition or
     any row of its day exists, and leaves no table then.
     """
     if partition in existing(using, partition.table):

@@ -37,7 +37,7 @@ _reported: dict[Held, ReportedProgress] = {}
 def report(held: Held, done: float, total: float | None, note: str) -> None:
     """Keep a job's progress for the next `write`, in place of an earlier report of the job.
 
-    Raises ValueError for amounts that `make_report` refuses.
+    Raise ValueError for amounts that `make_report` refuses.
     """
     _reported[held] = make_report(done, total, note)
 
@@ -45,7 +45,7 @@ def report(held: Held, done: float, total: float | None, note: str) -> None:
 def make_report(done: float, total: float | None, note: str) -> ReportedProgress:
     """Check a report and return it, with the note cut to its greatest length.
 
-    Raises ValueError unless `done` and `total`, if given, are finite numbers from 0 on.
+    Raise ValueError unless `done` and `total`, if given, are finite numbers from 0 on.
     """
     amount = check_amount("done", done)
     whole = None if total is None else check_amount("total", total)

@@ -21,7 +21,7 @@ LASTS: Final = timedelta(days=7)
 def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LASTS) -> str:
     """Return a one-time token with which anyone can send a signal to a run over HTTP.
 
-    Joins the caller's transaction. The token lets its bearer send the signal `name` once until
+    Join the caller's transaction. The token lets its bearer send the signal `name` once until
     `lasts` has passed. Only its digest is stored, so the token can't be shown again. Raise
     UnknownRun, RunEnded, and ValueError.
     """

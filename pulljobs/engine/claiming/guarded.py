@@ -87,7 +87,7 @@ def _claim_limited(
 ) -> Claimed | None:
     """Claim at most `most` jobs while the limits are locked, or return None if the rules changed.
 
-    `next_cost` is the cost of the job after them, or 1 if it is not known. Raises NotEnoughTokens
+    `next_cost` is the cost of the job after them, or 1 if it is not known. Raise NotEnoughTokens
     if the jobs cost too much.
     """
     with session.atomic():

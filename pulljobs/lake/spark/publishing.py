@@ -69,7 +69,7 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
     """Publish a DataFrame's rows. Return the publish's record, and True if it was done before.
 
     If it was done before under the same id, nothing is published. No cleanup aborts the publish
-    while it runs. Raises ConfigurationError if the id was used for another channel, consumer or
+    while it runs. Raise ConfigurationError if the id was used for another channel, consumer or
     mode.
     """
     options = {**target.options(publish_id), "guarded": _choose_guarded()}

@@ -62,7 +62,7 @@ class OpenBatch:
     ) -> Receipt:
         """Publish a message whose jobs are members, with the arguments of `publish`.
 
-        Joins the caller's transaction. Raise what `publish` raises, UnknownBatch, or BatchEnded if
+        Join the caller's transaction. Raise what `publish` raises, UnknownBatch, or BatchEnded if
         the batch is complete or cancelled. If the message replaces that of a queued job with the
         same key, this job becomes no member.
         """
@@ -96,7 +96,7 @@ class OpenBatch:
     ) -> list[Receipt]:
         """Publish all messages of an iterable as members, or none. Return receipts in order.
 
-        Joins the caller's transaction. The receipts report duplicates and full keys, which do not
+        Join the caller's transaction. The receipts report duplicates and full keys, which do not
         raise. Raise what `publish` raises otherwise.
         """
         check_iterable(drafts)
@@ -187,7 +187,7 @@ def create(
     parent: OpenBatch | None = None,
     run_id: int | None = None,
 ) -> OpenBatch:
-    """Make a batch that stays open until `close` is called. Joins the caller's transaction.
+    """Make a batch that stays open until `close` is called. Join the caller's transaction.
 
     The callbacks are published when every member has ended: `on_complete` always, `on_success` if
     none is dead, and `on_dead` if some are. The run with `run_id`, if given, becomes due then.

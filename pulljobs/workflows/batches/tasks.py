@@ -28,7 +28,7 @@ def enqueue(
 ) -> AnyResult:
     """Enqueue a task as a member of a batch, and return its result.
 
-    Joins the caller's transaction. Raise what `OpenBatch.publish` raises, InvalidMessage for a task
+    Join the caller's transaction. Raise what `OpenBatch.publish` raises, InvalidMessage for a task
     of another backend, TypeError if an argument is not JSON, and ConfigurationError if the consumer
     of the queue was deleted.
     """
