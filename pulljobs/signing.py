@@ -68,7 +68,7 @@ def verify(
 ) -> str:
     """Return the id of the delivery, by which a receiver recognises a repeated delivery.
 
-    `headers` are as received, in any case. `body` is bytes, before anything parsed it. Raises
+    `headers` are as received, in any case. `body` is bytes, before anything parsed it. Raise
     InvalidSignature if no signature is by one of these secrets, or if the time differs by more than
     `tolerance` in either direction. Raise ValueError for a text that is no secret.
     """

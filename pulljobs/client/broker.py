@@ -164,7 +164,7 @@ class Broker:
                 message.give_back()
 
     def note_ends(self) -> None:
-        """Record for running handlers whose lease has ended whether an outage was the cause."""
+        """Record the cause, an outage or not, for running handlers whose lease has ended."""
         for message in list(self.open):
             if message.begun and message.lost:
                 self._is_outage(message)

@@ -69,7 +69,7 @@ class Counted:
 
 
 def _has_content(file: Path) -> bool:
-    """Return False for a file that is still empty or was just removed.
+    """Return True unless the file is still empty or was just removed.
 
     The collector of prometheus_client would fail to read it.
     """

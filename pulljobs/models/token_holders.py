@@ -83,7 +83,7 @@ class TokenHolder(models.Model):
         return token
 
     def shown_token(self) -> str | None:
-        """Return the token for a page that shows it, or None if no copy can be decrypted."""
+        """Return the token for a page that shows it, or None if the server can't decrypt it."""
         token = encryption.unseal(self.token_sealed)
         return token if token is not None and self.has_token(token) else None
 

@@ -24,7 +24,7 @@ def create_for_task(
 ) -> Schedule:
     """Create a schedule that runs a task with these arguments at each slot.
 
-    The options are the rule and the policies of `create`. The priority is that of the task. Joins
+    The options are the rule and the policies of `create`. The priority is that of the task. Join
     the caller's transaction. Raise what `create` raises, InvalidSchedule for a task of another
     backend or with a `run_after`, and TypeError if an argument can't be written as JSON.
     """

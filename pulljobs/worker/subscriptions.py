@@ -192,7 +192,7 @@ class Subscriptions:
         return SubscriptionWatch(self) if self._is_watched else None
 
     def look_for_changes(self) -> None:
-        """Read whether consumers have changed, for `current`. Any thread may call this."""
+        """Read the version of the consumers, which changes with them. Any thread may call this."""
         self._seen_version = self._read_version()
         self._looked_at = time.monotonic()
 

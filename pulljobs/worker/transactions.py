@@ -28,7 +28,7 @@ def atomic() -> AbstractContextManager[None]:
 
 @contextmanager
 def committing(on_late_error: Callable[[Exception], None]) -> Iterator[None]:
-    """Run the block in the transactions of `atomic`, and commit them.
+    """Run the block in a transaction of the jobs' database and, if it is a second one, `default`.
 
     Call `on_late_error` if an `on_commit` callback fails. Such an error comes after the commit of
     its database, and undoes nothing in either of them.

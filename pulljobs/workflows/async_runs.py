@@ -101,7 +101,7 @@ class AsyncRun(RunBase):
         return await self._drive(do_result(self._context, child, return_errors))
 
     async def _drive(self, operation: Operation) -> Any:
-        """Do an operation and return its result. The end of the claim waits for it."""
+        """Do an operation, for which the end of the claim waits, and return its result."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._context.running.add(ended)
         try:

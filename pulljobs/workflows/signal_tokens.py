@@ -38,9 +38,9 @@ def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LAST
 
 
 def send(token: str, payload: Any) -> bool:
-    """Send the signal of a token and use up the token. Return and raise what `signal` does.
+    """Send the signal of a token and use up the token. Return False if nothing was sent.
 
-    Raise WorkflowError for a token that is wrong, used or expired.
+    Raise what `signal` raises, and WorkflowError for a token that is wrong, used or expired.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):

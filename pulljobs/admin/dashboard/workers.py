@@ -57,7 +57,7 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """True if the last heartbeat is not older than `serving.heartbeat_limit`."""
+        """True if the last heartbeat is recent, by the limit that `diagnosis.serving` sets."""
         return self.silence <= serving.heartbeat_limit()
 
     @property

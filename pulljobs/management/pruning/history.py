@@ -70,7 +70,7 @@ def _bytes(sizes: Sequence[PartitionSize]) -> int:
 def _result(
     candidates: list[OldPartition], sizes: list[PartitionSize], dropped: list[str] | None
 ) -> CommandResult:
-    """Return the output of the command: the old partitions, each with whether it was dropped.
+    """Return the output of the command: the old partitions, each with its result.
 
     `sizes` has the sizes of `candidates`, in their order. `dropped` has the names of the dropped
     partitions, or is None for a preview.

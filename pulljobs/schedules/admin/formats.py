@@ -91,7 +91,7 @@ def show_rule(row: Schedule) -> SafeString:
 
 
 def show_state(row: Schedule, now: datetime) -> SafeString:
-    """Return the state as a badge, with the end of a pause, the error and the origin below it."""
+    """Return the state as a badge. Below it: the end of a pause, the error, "declared in code"."""
     state = state_of(row, now)
     lines = [_describe_pause(row) if state == "paused" else ""]
     lines.append(Truncator(row.error).chars(formats.BRIEF))

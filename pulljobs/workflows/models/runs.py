@@ -71,7 +71,7 @@ class WorkflowRun(models.Model):
         return ids.encode(self.id)
 
     def began_for(self, message_id: int) -> bool:
-        """Return False if the message took the place of another one, for which the run began."""
+        """Return True unless the run began for another message, whose place this one took."""
         return self.message_id in (None, message_id)
 
 
