@@ -1,10 +1,11 @@
-"""Links in answers of the broker protocol: paths of resources, and pages with their cursors."""
+"""Links in answers of the broker protocol: paths of resources, pages, their cursors and limits."""
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from django.urls import NoReverseMatch, reverse
@@ -17,6 +18,14 @@ from pulljobs.api.broker.bodies import PagesBody
 from pulljobs.ids import LARGEST_ID
 from pulljobs.models import Channel, Consumer
 from pulljobs.storage.pages import Cut
+
+DEFAULT_LIMIT: Final = 25
+LARGEST_LIMIT: Final = 100
+_NUMBER: Final = re.compile(r"0*+([0-9]{0,4}+)[0-9]*+")
+"""Whole number, of which the first four digits suffice to see if it is above LARGEST_LIMIT.
+
+It gives back no digit (`+`): the time for thousands of zeros would grow with their square.
+"""
 
 
 class CursorRow(NamedTuple):
@@ -52,6 +61,15 @@ def link_in_consumer(request: Request, endpoint: str, consumer: Consumer, **name
 def add_query(url: str, query: dict[str, object]) -> str:
     """Return a path with these query parameters, or the path itself without any."""
     return f"{url}?{urlencode(query, doseq=True)}" if query else url
+
+
+def read_limit(request: Request, default: int = DEFAULT_LIMIT) -> int:
+    """Return the query parameter limit, at most 100. Raise a refusal (400) for no whole number."""
+    given = request.query_params.get("limit", "") or str(default)
+    number = _NUMBER.fullmatch(given)
+    if number is None:
+        raise exceptions.bad_limit()
+    return min(int(number[1] or 0), LARGEST_LIMIT)
 
 
 def read_cut(request: Request) -> Cut:

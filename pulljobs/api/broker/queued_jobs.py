@@ -16,6 +16,7 @@ from pulljobs.api.authentication import caller, user_authenticators, user_name
 from pulljobs.api.base_views import PullConsumerView, consumer_of
 from pulljobs.api.broker import listing
 from pulljobs.api.broker.bodies import QueuedJobBody, QueuedJobsBody
+from pulljobs.api.broker.links import read_limit
 from pulljobs.api.broker.resources import payload_fields
 from pulljobs.api.leases.bodies import PurgedBody
 from pulljobs.api.permissions import ModelPermission
@@ -25,14 +26,7 @@ from pulljobs.storage import messages
 from pulljobs.storage.protocol import Place, WaitingJob
 from pulljobs.storage.rows import StoredMessage
 
-DEFAULT_LIMIT: Final = 25
-LARGEST_LIMIT: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NUMBER: Final = re.compile(r"0*+([0-9]{0,4}+)[0-9]*+")
-"""Whole number, of which the first four digits suffice to see if it is above LARGEST_LIMIT.
-
-It gives back no digit (`+`): the time for thousands of zeros would grow with their square.
-"""
 _PLACE: Final = re.compile(r"(-?[0-9]{1,5})\.([0-9]{1,18})\.([0-9a-v]{20})")
 """Position of a job as a link has it: its priority, due time in microseconds, and id."""
 
@@ -77,15 +71,6 @@ class QueuedJobs(PullConsumerView):
     @property
     def _purges(self) -> bool:
         return self.request is not None and self.request.method == "DELETE"
-
-
-def read_limit(request: Request, default: int = DEFAULT_LIMIT) -> int:
-    """Return the query parameter limit, at most LARGEST_LIMIT. Refuse (400) what is no number."""
-    given = request.query_params.get("limit", "") or str(default)
-    number = _NUMBER.fullmatch(given)
-    if number is None:
-        raise exceptions.bad_limit()
-    return min(int(number[1] or 0), LARGEST_LIMIT)
 
 
 def _read_after(request: Request) -> Place | None:

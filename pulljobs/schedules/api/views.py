@@ -13,8 +13,7 @@ from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.authentication import user_name
 from pulljobs.api.base_views import ProblemMixin, UserView
 from pulljobs.api.bodies import parse_time, render_time
-from pulljobs.api.broker.links import add_query
-from pulljobs.api.broker.queued_jobs import read_limit
+from pulljobs.api.broker.links import add_query, read_limit
 from pulljobs.api.broker.registry import LAST_MODIFIED, check_precondition, render_http_date
 from pulljobs.api.permissions import Needs, is_permitted
 from pulljobs.api.reading import read_body
