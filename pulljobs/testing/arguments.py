@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 
-def check_count(name: str, value: object) -> None:
-    """Raise TypeError unless the value is a whole number from 0 on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"{name} must be a whole number from 0 on, not {value!r}.")
+def check_count(name: str, value: object, least: int = 0) -> None:
+    """Raise TypeError unless the value is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise TypeError(f"{name} must be a whole number from {least} on, not {value!r}.")
 
 
 def check_text(name: str, value: object) -> None:

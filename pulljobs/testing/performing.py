@@ -64,8 +64,8 @@ def perform(
 
     The options of the handler's registration apply. A function that is not registered has none. A
     transactional handler gets its transaction, which is rolled back where a worker would do so.
-    Raise AssertionError if the handler raised LeaseLost, and InvalidMessage or TypeError for
-    arguments that no job has. Raise TypeError for a workflow.
+    Raise AssertionError if the handler raised LeaseLost, and InvalidMessage, ConfigurationError or
+    TypeError for arguments that no job has. Raise TypeError for a workflow.
     """
     handler = _registration(function)
     recorded = record(_with_query(handler))
@@ -79,7 +79,8 @@ def perform(
     )
     check_flags("perform", stopping=stopping, lost=lost)
     check_count("retry_count", retry_count)
-    check_count("deliveries", deliveries or 0)
+    deliveries = retry_count + 1 if deliveries is None else deliveries
+    check_count("deliveries", deliveries, 1)  # The claim of the run is one of them.
     grant = Grant(
         handler=_without_rows(handler, recorded),
         lease_duration=timedelta(seconds=30),
@@ -88,7 +89,7 @@ def perform(
         stopping=lambda: stopping,
     )
     job = ClaimedJob(
-        HeldJob(1, 1, priority, retry_count, deliveries or retry_count + 1),
+        HeldJob(1, 1, priority, retry_count, deliveries),
         _stored(draft, timezone.now() if published_at is None else published_at),
         Held(1, uuid4()),
         grant,
