@@ -27,7 +27,10 @@ _HOW_TO_FORMAT: Final = (
     "set datestyle to 'ISO' and intervalstyle to 'postgres' for the role or the database"
 )
 UNUSABLE: Final = (ProgrammingError, NotImplementedError)
-"""Errors for which `advice` may have a text."""
+"""Errors for which `advice` may have a text and that no repetition mends.
+
+A database that may only be read raises InternalError until a failover ends.
+"""
 _OUT_OF_REACH: Final = """
 SELECT nspname AS schema
 FROM pg_class
