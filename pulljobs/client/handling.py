@@ -182,12 +182,12 @@ def _throttle_of(error: Retry) -> Throttle | None:
 def broken(message: Received[Any, Any], error: BaseException) -> Ending:
     """Return the outcome of a message after an error of the client itself, outside of the handler.
 
-    It is a retry if the handler had begun, else a release.
+    It is a retry if the handler had begun, else a release. A release with a reason counts as a run.
     """
     reason = log.describe(error)
     log.failed(message.id, reason)
-    outcome = Outcome.RETRY if message.begun else Outcome.RELEASE
-    return Ending(outcome, reason, result=Result.NEUTRAL)
+    outcome, sent = (Outcome.RETRY, reason) if message.begun else (Outcome.RELEASE, "")
+    return Ending(outcome, sent, result=Result.NEUTRAL)
 
 
 def _text(reason: object) -> str:

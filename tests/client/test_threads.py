@@ -19,6 +19,7 @@ from pulljobs.client import (
     Unreachable,
     sending,
 )
+from pulljobs.client.broker import Broker
 from pulljobs.client.calls import Call, Flow
 from pulljobs.client.sending import AsyncSender, Sender
 from tests.client.broker import FakeBroker
@@ -102,6 +103,29 @@ def test_an_exception_from_outside_ends_no_thread() -> None:
             wait_until(lambda: consumer.held == 0)
             raise_in(threads[-1], SystemExit)
     assert len(threads) >= 5
+
+
+@pytest.mark.parametrize("handles", ["plain", "async"])
+def test_a_job_that_has_not_begun_is_released_without_a_reason(
+    handles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a reason, it would count as run, and its token of a rate would stay spent."""
+    broker, failed = filled(1), list[Any]()
+
+    def begin(self: Broker, message: Any) -> bool:
+        if not failed:
+            failed.append(message)
+            raise MemoryError
+        return begun(self, message)
+
+    begun = Broker.begin
+    monkeypatch.setattr(Broker, "begin", begin)
+    consumer, _ = consumer_of([broker], of_kind(handles, lambda message: None), backoff=OFF)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    [released, delivered] = [item for ack in broker.asked("ack") for item in ack.body["Results"]]
+    assert (released["Outcome"], delivered["Outcome"]) == ("RELEASE", "DELIVERED")
+    assert "Reason" not in released
 
 
 def raise_in(thread: int, error: type[BaseException]) -> None:
