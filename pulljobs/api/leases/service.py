@@ -114,10 +114,13 @@ def _find_problem() -> str:
         with WorkDeadline(connections[using], ANSWER_SECONDS):
             _connect_within(using, ANSWER_SECONDS)
             with connections[using].cursor() as cursor:
-                cursor.execute("SELECT 1")
+                cursor.execute("SELECT current_setting('transaction_read_only')::bool")
+                [is_read_only] = cursor.fetchone()
             unapplied = _has_unapplied_migrations()
     except (DatabaseError, InterfaceError):
         return "The database can't be reached"
+    if is_read_only:
+        return "The database refuses writes: it is a standby, or its sessions are read-only"
     if unapplied:
         return "Migrations are not applied: run manage.py migrate"
     running = waiters.running_waiters()

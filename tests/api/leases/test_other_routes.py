@@ -400,6 +400,14 @@ def test_health(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "migrate" in answer.json()["detail"]
 
 
+def test_a_server_whose_database_refuses_writes_is_not_ready(db: None) -> None:
+    """It can carry out no pull and no publish, so a load balancer should use other servers."""
+    query("SET LOCAL transaction_read_only = on")
+    answer = Client().get("/readyz")
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+    assert "refuses writes" in answer.json()["detail"]
+
+
 def _held(job_id: int) -> Held:
     token = Job.objects.get(id=job_id).lease_token
     assert token is not None
