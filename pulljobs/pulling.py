@@ -68,8 +68,8 @@ FROM_THE_HEAD = LowWaterMarks().entry_above()
 class Claim(NamedTuple):
     """Result of a claim: jobs with their messages in claim order, and when to claim again.
 
-    `taken` is the new lease, or None when nothing was claimed. A claim that repeats an earlier one,
-    by its request id, has the earlier lease and the jobs that this lease still holds, maybe none.
+    `taken` is the new lease, or None when nothing was claimed. A claim that repeats an earlier
+    claim, by its request id, has the lease of that claim and the jobs that it still holds, if any.
     """
 
     taken: Taken | None
@@ -144,7 +144,7 @@ class Puller:
 
         `lease_duration` None is the consumer's. `max_bytes` bounds payloads and headers together:
         the first job that does not fit stays queued. A second claim under a `request_id` returns
-        the jobs that the lease of the first one still holds, and nothing else while that lease
+        the jobs that the lease of the first claim still holds, and nothing else while that lease
         exists. In a transaction of the caller's, a rollback gives the jobs back.
         """
         request = _ClaimRequest(wanted, lease_duration, max_bytes, request_id)

@@ -88,8 +88,8 @@ def schedule(
 def check_time(at: datetime) -> None:
     """Raise ScheduledTooSoon unless the time is at least `MIN_SCHEDULE_DELAY` ahead.
 
-    The clock is the database's. Raise InvalidMessage for a naive time, and for one that is more
-    than 100 years ahead.
+    The clock is the database's. Raise InvalidMessage for a naive time, and for a time more than 100
+    years ahead.
     """
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidMessage(f"{at!r} must be an aware datetime: give it a time zone.")

@@ -87,7 +87,7 @@ class Session:
 class PlannedSession(Session):
     """Session whose transactions avoid sequential scans, bitmap scans and JIT, as in workers.
 
-    Each transaction sets this itself: a pooler may run the next one on another connection.
+    Each transaction sets this itself: a pooler may run the next transaction elsewhere.
     """
 
     @contextmanager

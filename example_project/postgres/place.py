@@ -110,7 +110,7 @@ def _takes(pointer: Path, directory: Path) -> bool:
 def _elsewhere(pointer: Path, parent: Path) -> Path:
     """Make a directory under `parent` with a pointer to it, and return it.
 
-    Every account can enter it, and only this one can write to it.
+    Every account can enter it, and only the account of this process can write to it.
     """
     directory = Path(tempfile.mkdtemp(prefix="pulljobs-", dir=parent))
     directory.chmod(0o711)

@@ -62,7 +62,7 @@ class Bounds(NamedTuple):
 
 
 class UpTo(NamedTuple):
-    """Annotation of a number: the setting with its largest value. A larger one is refused (409)."""
+    """Annotation of a number: the setting with its largest value. Larger ones are refused (409)."""
 
     setting: str
 

@@ -32,7 +32,7 @@ Render = Callable[[Exception, dict[str, Any]], HttpResponse | None]
 
 
 def guard(pattern: URLPattern, render: Render = error_answers.as_text) -> URLPattern:
-    """Replace the view of a route by one that checks the signature first, and return the route.
+    """Wrap the view of a route so that it checks the signature first, and return the route.
 
     The view may be synchronous or asynchronous. `render` makes the answers to refused requests.
     """

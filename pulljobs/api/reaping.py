@@ -31,7 +31,7 @@ FOREVER: Final = float("inf")
 class ServingReaper:
     """Loop of a server process that reaps and, while no worker runs, also publishes due messages.
 
-    Every process may reap at the same time: each skips the leases that another one has locked.
+    Processes may reap at the same time: each skips the leases that another process has locked.
     """
 
     def __init__(self) -> None:

@@ -134,7 +134,7 @@ def pull(
 ) -> bytes:
     """Return the body of a pull of up to `batch` jobs, which waits `expires` seconds for them.
 
-    A pull with the `request_id` of an earlier one returns the jobs of that one.
+    A pull with the `request_id` of an earlier pull returns the jobs of that pull.
     """
     asked: dict[str, Any] = {"Batch": batch, "RequestID": request_id}
     asked |= {"Expires": round(expires, 3)} if expires > 0 else {"NoWait": True}

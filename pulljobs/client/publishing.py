@@ -56,7 +56,7 @@ class Producer(Closing, _PublishFlows):
 
     Every message has a client message id, given or new, by which the broker recognises a repeat
     after a lost answer. A request is repeated for up to `timeout` seconds. The URLs are of servers
-    of one broker: after a failure the next one is used.
+    of one broker: after a failure the next server is used.
     """
 
     def __init__(

@@ -178,7 +178,7 @@ class LowWaterMarks:
     def learn_below(
         self, *, started_at: datetime, full: bool, passed: bool, took: timedelta
     ) -> None:
-        """Note that a claim scanned a time range (slice) below the marks. Go on to the next one.
+        """Note that a claim scanned a slice (time range) below the marks. Go on to the next slice.
 
         The claim took the time `took`: slices grow while claims are quick. With `full` the slice
         may have further jobs and is scanned again. `passed` means that the claim skipped locked

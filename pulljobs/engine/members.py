@@ -88,7 +88,7 @@ def _note_delivered(delivered: Iterable[Delivered]) -> frozenset[int]:
 
 
 def note_ended(rows: Iterable[Row]) -> frozenset[int]:
-    """Return the ids of batches whose members ended. If there are any, call `expect`."""
+    """Return the ids of batches whose members ended. If there are any, expect more members."""
     ended = frozenset(row.batch_id for row in rows if row.state != State.QUEUED) - {None}
     if ended:
         expect()

@@ -93,7 +93,7 @@ class GaugeReading(threading.Thread):
     def samples(self, last: "GaugeReading | None" = None) -> list[Sample]:
         """Return the samples read by now, and samples that say which groups are among them.
 
-        While this reading goes on, groups of the last one stand in for those to come. Otherwise a
+        While this reading goes on, groups of the `last` stand in for those to come. Otherwise a
         group that is always late would never be on the page.
         """
         is_running = self._ended is None

@@ -21,7 +21,7 @@ _WINDOW = _("It needs a rate.")
 def raise_wrong(checks: Mapping[str, tuple[bool, Any]]) -> None:
     """Raise ValidationError for the fields whose values are wrong.
 
-    `checks` has a pair for each field: True if the value is right, and the text for a wrong one.
+    `checks` has a pair for each field: True if the value is right, and the text of the error.
     """
     if wrong := {name: text for name, (is_right, text) in checks.items() if not is_right}:
         raise ValidationError(wrong)
@@ -38,8 +38,8 @@ def validate_rate(text: str) -> None:
 class FlowBucket(models.Model):
     """Tokens of the rate limit of a consumer or limit group. Without a row, the bucket is full.
 
-    Claims and releases lock and write the row. It is not part of the consumer's row, because every
-    claim and publish reads that one.
+    Claims and releases lock and write the row. It is apart from the consumer's row, which every
+    claim and publish reads.
     """
 
     pk = models.CompositePrimaryKey("consumer_id", "group_id")

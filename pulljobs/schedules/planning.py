@@ -90,7 +90,7 @@ class Plan:
         return [slot for slot in self.slots if slot.reason is SlotReason.DUE]
 
     def refuse(self, refused: PlannedSlot, refusal: str) -> None:
-        """Note that publishing refused a slot, and leave it and later ones to the next pass."""
+        """Note that publishing refused a slot, and leave it and later slots to the next pass."""
         del self.slots[self.slots.index(refused) :]
         self.next_slot, self.refusal = refused.slot, refusal
 

@@ -85,7 +85,7 @@ def count_jobs(using: str, consumer_ids: Sequence[int], cap: int) -> list[JobCou
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     """Return the counts of each consumer's live jobs.
 
-    The more consumers, the lower the cap, so that many take about as long as one.
+    The more consumers, the lower the cap, so that the time does not grow with their number.
     """
     cap = choose_cap(len(consumer_ids))
     return [

@@ -68,7 +68,7 @@ class Finished:
     locked: frozenset[int] = frozenset()
 
     def __or__(self, other: "Finished") -> "Finished":
-        """Return the results of two batches as that of one."""
+        """Return the results of two batches as a single result."""
         return Finished(
             self.states | other.states,
             self.lost + other.lost,

@@ -55,7 +55,7 @@ def report_versions() -> dict[str, list[int]]:
 
 
 def take_up(using: str) -> bool:
-    """Queue runs whose version other workers refused and this one accepts.
+    """Queue runs whose version other workers refused and this worker accepts.
 
     Return True if more may be left.
     """

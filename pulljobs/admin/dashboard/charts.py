@@ -231,7 +231,7 @@ def _stretched(parent: Element, height: int) -> Element:
 def _add(parent: Element, tag: str, text: str = "", /, **attributes: float | str) -> Element:
     """Add a child element and return it.
 
-    In the names of attributes, underscores become hyphens, and a last one is removed (`class_`).
+    In names of attributes, underscores become hyphens, except at the end, where they go (`class_`).
     """
     named = {name.rstrip("_").replace("_", "-"): _text(value) for name, value in attributes.items()}
     child = SubElement(parent, tag, named)

@@ -1,8 +1,8 @@
 """Routes of one job: /channel/{c}/consumer/{k}/job/{j} and its requeue-dead-job.
 
 A POST to a job moves it to the state in its body. Every such write names the lease token of the
-job. A request without a token uses the one that was read just before, so that it changes nothing if
-another request has moved the job in between.
+job. A request without a token uses that of the row as the server has just read it, so that it
+changes nothing if another request has moved the job in between.
 """
 
 from datetime import timedelta
@@ -158,7 +158,7 @@ def _take(consumer: Consumer, job: AddressedJob, asked: TransitionBody) -> Respo
 def _answer_overtaken(
     consumer: Consumer, job: AddressedJob, asked: TransitionBody, lease_token: str | None
 ) -> Response:
-    """Answer a request whose write changed nothing, because another one had moved the job before.
+    """Answer a request whose write changed nothing, because another request was faster.
 
     The answer is a success if the job has the wanted state by now, else a refusal.
     """

@@ -40,9 +40,9 @@ class _Discovery(NamedTuple):
     next_due: timedelta | None
 
     def then(self, later: "_Discovery") -> "_Discovery":
-        """Return the results of this walk and of one that went on from it as one result.
+        """Return the results of this walk and of a `later` one, which continued it, as one result.
 
-        Its snapshot is the earlier one, which bounds how far the low-water marks may rise.
+        Its snapshot is that of this walk, which bounds how far the low-water marks may rise.
         """
         reached = {
             priority: position or self.reached.get(priority)
@@ -100,7 +100,7 @@ class TurnClaim:
     ) -> Claimed:
         """Give turns to keys that got a job just when the claim ended their turns for lack of jobs.
 
-        Another process may have seen that job while the key had its turn, and gave it no new one.
+        Another process may have seen that job while the key had its turn, and gave it no new turn.
         Return the claim, changed if more jobs are claimable now.
         """
         if not self.is_emptied or not _discover_once(session, consumer_id, entry).turns:

@@ -2,8 +2,8 @@
 
 An export run records its window of transactions in PostgreSQL and writes files that no reader of
 the Delta log sees. It commits the files to the log with the run's number, and then records that it
-is done. The log decides: if it lacks the run, the next one removes the run's files and writes them
-again.
+is done. The log decides: if it lacks the run, the next call of the export removes the run's files
+and writes them again.
 """
 
 import time
