@@ -256,7 +256,7 @@ class ClaimedJob:
         self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver the job. Return False if it has an outcome already, as under ACK_FIRST.
+        """Deliver the job. Return False if it has an outcome, as under ACK_FIRST, or is lost.
 
         Raise TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
         """
@@ -287,7 +287,8 @@ class ClaimedJob:
         self.renew_at = float("inf")
 
     def _settle(self, make: Callable[[], Settlement]) -> bool:
-        if self.settlement is not None or self.is_settled:
+        has_ended = self.run_seconds is not None  # And a thread of the handler goes on.
+        if self.settlement is not None or self.is_settled or self.taken_away or has_ended:
             return False
         self.settlement = make()
         return True

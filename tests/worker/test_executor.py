@@ -338,6 +338,27 @@ def test_a_job_that_is_delivered_before_its_run_takes_no_other_outcome() -> None
     assert accepted == [False, False, False]
 
 
+@pytest.mark.parametrize("policy", AckPolicy)
+def test_an_outcome_that_a_thread_reports_after_the_handler_is_refused(policy: AckPolicy) -> None:
+    """Nothing writes it, so the thread must not take its job for settled."""
+    [job] = claim_of(lambda job: None, ack_policy=policy)
+    runs = HandlerRuns()
+    runs.begin(job, runs.slot(0, lambda run: None), time.monotonic())
+    perform(job)
+    runs.end(job)
+    assert not job.ack()
+    assert not job.nack()
+
+
+def test_an_outcome_that_is_reported_after_the_cancellation_is_refused() -> None:
+    [job] = claim_of(lambda job: None)
+    runs = HandlerRuns()
+    runs.begin(job, runs.slot(0, lambda run: None), time.monotonic())
+    [run] = runs.current()
+    run.cancel(CancelReason.TIMED_OUT)
+    assert not job.ack()
+
+
 def test_ctrl_c_gets_out_of_a_handler_in_the_main_thread() -> None:
     [job] = claim_of(raising(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
