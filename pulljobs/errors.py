@@ -39,8 +39,9 @@ A mistake of the caller raises. A race does not: if another process has changed 
 meantime, a verb such as `finish` leaves the job alone, and its result says so.
 """
 
+import copyreg
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 LONGEST_DELAY: Final = timedelta(days=36_500)
 """Longest delay of a job: Python can't represent times beyond the year 9999."""
@@ -49,7 +50,11 @@ LONGEST_NOTE: Final = 200
 
 
 class PulljobsError(Exception):
-    """Base of all errors of pulljobs."""
+    """Base of all errors of pulljobs. They pass between processes, as those of a process pool."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default pickle calls the class with the text in place of its arguments.
+        return copyreg.__newobj__, (type(self),), {**vars(self), "args": self.args}  # type: ignore[attr-defined]  # missing in its stub
 
 
 class ConfigurationError(PulljobsError):
