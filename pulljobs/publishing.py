@@ -261,7 +261,7 @@ def _store(
             using,
             channel,
             batch,
-            producer_id=None if producer is None else _id_of(producer),
+            producer_id=None if producer is None else check_producer(producer),
             dedupe_window=settings().DEDUPE_WINDOW,
             batch_id=batch_id,
             on_sent=on_sent,
@@ -279,7 +279,8 @@ def _check_name(channel: object) -> None:
         raise InvalidMessage(f"channel must be its name, as text, not {channel!r}.")
 
 
-def _id_of(producer: object) -> int:
+def check_producer(producer: object) -> int:
+    """Return the id of a producer's row. Raise InvalidMessage for any other object."""
     if not isinstance(producer, Producer):
         raise InvalidMessage(f"producer must be a Producer, the row itself, not {producer!r}.")
     if producer.pk is None:

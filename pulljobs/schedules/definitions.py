@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pulljobs.conf import settings
 from pulljobs.engine.validation import NewMessage
-from pulljobs.errors import InvalidMessage, InvalidSchedule
+from pulljobs.errors import InvalidSchedule
 from pulljobs.models import Producer
-from pulljobs.publishing import Draft, Payload, checked
+from pulljobs.publishing import Draft, Payload, check_producer, checked
 from pulljobs.schedules.firing import message_of
 from pulljobs.schedules.models import LONGEST_NAME, Missed, Overlap, Schedule
 from pulljobs.schedules.rule_checks import LEAST_INTERVAL, check_interval
@@ -137,8 +137,8 @@ class Definition:
 
         The check includes the headers that firing adds, at their greatest length.
         """
-        if self.producer is not None and not isinstance(self.producer, Producer):
-            raise InvalidMessage(f"producer must be a Producer, the row, not {self.producer!r}.")
+        if self.producer is not None:
+            check_producer(self.producer)
         draft = Draft(
             payload=self.payload,
             key=self.key,

@@ -87,7 +87,10 @@ class Rule:
         """Return the rule in English words, such as "Every 5 minutes"."""
         if self.every is not None:
             return f"Every {_describe_interval(self.every)}"
-        words = CronSim(self._expression, ANY_TIME).explain()
+        *others, weekdays = self._expression.split()
+        # Sunday is 0 and 7, and `cronsim` would name it twice.
+        days = dict.fromkeys("0" if day == "7" else day for day in weekdays.split(","))
+        words = CronSim(" ".join([*others, ",".join(days)]), ANY_TIME).explain()
         words = EVERY_SECOND.sub(r"\1 other", words)
         words = ORDINAL.sub(lambda match: match[1] + SUFFIXES[match[1]], words)
         return f"{words} ({self.timezone})"

@@ -15,7 +15,7 @@ from pulljobs.errors import (
     UnknownChannel,
     UnknownSchedule,
 )
-from pulljobs.models import Channel, Consumer, Message
+from pulljobs.models import Channel, Consumer, Message, Producer
 from pulljobs.schedules import editing
 from pulljobs.schedules.firing import fire_due
 from pulljobs.schedules.history import forget_slots
@@ -52,6 +52,11 @@ def test_a_schedule_made_in_a_transaction_that_rolls_back_leaves_nothing(make: M
             make(f"tenant-{tenant}")
         transaction.set_rollback(True)
     assert not Schedule.objects.exists()
+
+
+def test_a_producer_that_is_not_saved_is_refused(make: Make) -> None:
+    with pytest.raises(InvalidMessage, match="Producer 'shop' is not in the database: save it"):
+        make(producer=Producer(name="shop"))
 
 
 def test_names_are_unique(make: Make) -> None:

@@ -129,6 +129,8 @@ def test_the_jitter_of_a_slot_is_fixed_and_below_its_bound() -> None:
             "(Europe/Berlin)",
         ),
         ("0 9 * * MON#2", "At 09:00 on the second Monday of the month (Europe/Berlin)"),
+        ("0 9 * * 0,7", "At 09:00 on Sunday (Europe/Berlin)"),
+        ("0 9 * * 7,1,SUN", "At 09:00 on Sunday and Monday (Europe/Berlin)"),
     ],
 )
 def test_a_rule_is_described_in_words(cron: str, words: str) -> None:

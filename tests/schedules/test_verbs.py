@@ -69,6 +69,7 @@ def test_next_marks_the_change_of_daylight_saving(make: Make) -> None:
         (["show", "nothing"], "no schedule 'nothing'"),
         (["fire", "nothing"], "no schedule 'nothing'"),
         (["pause", "each-minute", "--until", "2020-01-01T00:00Z"], "must end in the future"),
+        (["pause", "each-minute", "--for", "0s"], "must end in the future"),
         (["backfill", "each-minute", "2020-01-01T00:00Z", "2020-02-01T00:00Z"], "more than 1,000"),
         (["backfill", "each-minute", "2020-01-02T00:00Z", "2020-01-01T00:00Z"], "after the start"),
     ],
@@ -88,6 +89,15 @@ def test_acts_show_times_in_utc_as_other_commands_do(make: Make) -> None:
     assert row.next_slot is not None
     assert run_json("resume", "each-minute")["next_slot"] == format_slot(row.next_slot)
     assert run_text("fire", "each-minute").split()[-2:] == ["error", "none"]
+
+
+def test_a_pause_may_have_a_length(make: Make) -> None:
+    row = make()
+    run_text("pause", "each-minute", "--for", "2h")
+    row.refresh_from_db()
+    assert row.paused_at is not None
+    assert row.paused_until is not None
+    assert abs(row.paused_until - row.paused_at - 120 * MINUTE) < MINUTE
 
 
 def test_acts_are_in_the_audit_trail(make: Make) -> None:
