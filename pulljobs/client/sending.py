@@ -30,7 +30,7 @@ TRANSFER_SECONDS: Final = 60.0
 class Servers(Generic[T]):
     """Connections to the servers of one broker. The current one is used until it fails.
 
-    A forked process makes its own, because on shared ones it would read answers of the other.
+    A forked process opens its own: on shared ones, parent and child read each other's answers.
     """
 
     def __init__(self, base_urls: str | Sequence[str], make: Callable[[str], T]) -> None:

@@ -79,7 +79,7 @@ class HeldKeys(NamedTuple):
 
 
 class TurnKeys(NamedTuple):
-    """Keys of a consumer to claim next, and counts of waiting ones: a row of keys_of_turns.sql."""
+    """Keys of a consumer to claim next, counts of keys at a limit: a row of keys_of_turns.sql."""
 
     consumer_id: int
     throttled_keys: int

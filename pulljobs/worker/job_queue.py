@@ -92,7 +92,7 @@ class JobQueue:
         return self._wakers[number].acquire(timeout=timeout) or self._is_woken(number)
 
     def _is_woken(self, number: int) -> bool:
-        """Return True if this thread is being woken, else remove it from the idle ones."""
+        """Return True if this thread is being woken, else remove it from the idle threads."""
         with self._lock:
             if number in self._idle:
                 self._idle.remove(number)
