@@ -5,6 +5,7 @@ import gzip
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -71,12 +72,13 @@ class Sender:
     def run(self, flow: Flow[T]) -> T:
         """Send the requests of a flow until it ends, and return its value."""
         result: CallResult = None
-        while True:
-            try:
-                effect = _resume(flow, result)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # of the flow
-            result = self._do(effect)
+        with closing(flow):
+            while True:
+                try:
+                    effect = _resume(flow, result)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]  # of the flow
+                result = self._do(effect)
 
     def close(self) -> None:
         for server in self._servers.connections:
@@ -123,12 +125,13 @@ class AsyncSender:
     async def run(self, flow: Flow[T]) -> T:
         """Send the requests of a flow until it ends, and return its value."""
         result: CallResult = None
-        while True:
-            try:
-                effect = _resume(flow, result)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]  # of the flow
-            result = await self._do(effect)
+        with closing(flow):  # Else the span of a cancelled flow ends later, in another context.
+            while True:
+                try:
+                    effect = _resume(flow, result)
+                except StopIteration as end:
+                    return end.value  # type: ignore[no-any-return]  # of the flow
+                result = await self._do(effect)
 
     async def close(self) -> None:
         for server in self._servers.connections:

@@ -1,6 +1,7 @@
 """A trace follows a message: through publish, claim and handler, over HTTP, and into a POST."""
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -11,12 +12,13 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pytest
 from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind, StatusCode
 
 from pulljobs import handlers, ids, scheduling
-from pulljobs.client import Producer, PullConsumer
+from pulljobs.client import AsyncProducer, Connection, Producer, PullConsumer
 from pulljobs.client.handling import Handling
 from pulljobs.client.messages import Received
 from pulljobs.conf import settings
@@ -41,6 +43,7 @@ from tests.webhooks.sending import LIMITS, consumer_at, job_of
 from tests.worker.claiming import unclaimed
 
 __all__ = ["endpoint"]
+BROKER = "http://broker"
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CLOSED = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 NEXT_YEAR = datetime.now(UTC) + timedelta(days=365)
@@ -224,6 +227,32 @@ def _fetched() -> Received[None, float]:
     with PullConsumer(world.base_url, SUBSCRIPTION, connection=connection) as consumer:
         [message] = consumer.fetch(1, timeout=5)
     return message
+
+
+def test_the_span_of_a_cancelled_publish_ends_with_it(
+    trace: Trace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client closes the span in the task that opened it, so OpenTelemetry logs no error."""
+
+    async def cancel() -> None:
+        asked = asyncio.Event()
+
+        async def wait(request: httpx.Request) -> httpx.Response:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        connection = Connection(transport=httpx.MockTransport(wait))
+        async with AsyncProducer(BROKER, "orders", "shop", **SHOP, connection=connection) as shop:
+            publish = asyncio.create_task(shop.publish(b"1"))
+            await asked.wait()
+            publish.cancel()
+            await asyncio.wait([publish])
+            trace.find("publish orders")  # it has ended
+
+    asyncio.run(cancel())
+    gc.collect()
+    assert "Failed to detach" not in caplog.text
 
 
 def test_a_push_bears_its_own_context_to_the_receiver(
