@@ -3,13 +3,19 @@
 import base64
 import binascii
 
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import ConfigurationError
 
 
 def check_name(what: str, name: object) -> None:
-    """Check that a name is text and not empty. `what` is channel, consumer or producer."""
+    """Check that a channel, a consumer or a producer, as `what` says, may have a name."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"The name of the {what} must be text, not {name!r}.")
+    if "/" in name or name in (".", "..") or not encodable(name):
+        raise ConfigurationError(
+            f"No {what} has the name {name!r}: a name has no slash, NUL or half surrogate pair, "
+            "and is not '.' or '..'."
+        )
 
 
 def check_token(owner: str, token: object) -> None:
