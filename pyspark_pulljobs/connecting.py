@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pulljobs.engine import adapters  # noqa: F401  registers them, before a connection is opened
 from pulljobs.engine.connection_bounds import CONNECTION_BOUNDS, with_bounds
 from pulljobs.engine.deadlines import Deadline
+from pulljobs.engine.validation import encodable
 from pulljobs.errors import ConfigurationError
 
 USER_TIMEOUT: Final = 60_000
@@ -37,6 +38,15 @@ SESSION_SETTINGS: Final = (
 They are not startup options, because some poolers refuse these. Poolers keep both settings for each
 client.
 """
+
+
+def refuse_unstorable(options: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for an option with a character that PostgreSQL does not store."""
+    for name, value in options.items():
+        if not encodable(value):
+            raise ConfigurationError(
+                f'Option "{name}" has a NUL character or half a surrogate pair: leave it out.'
+            )
 
 
 def parse_dsn(options: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from pulljobs.errors import ConfigurationError, UnknownChannel
-from pyspark_pulljobs.connecting import parse_dsn
+from pyspark_pulljobs.connecting import parse_dsn, refuse_unstorable
 from pyspark_pulljobs.database_session import Session
 
 ATOMIC: Final = "atomic"
@@ -83,6 +83,7 @@ def parse_request(options: Mapping[str, str]) -> Request:
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
+    refuse_unstorable(options)
     if not given.get("channel"):
         raise ConfigurationError('Option "channel" is missing: name the channel to publish on.')
     publish_id = given.get("publishid") or uuid4().hex

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from pulljobs.errors import ConfigurationError
-from pyspark_pulljobs.connecting import parse_dsn
+from pyspark_pulljobs.connecting import parse_dsn, refuse_unstorable
 from pyspark_pulljobs.selecting import ADBC, READERS
 
 OPTION_NAMES: Final = (
@@ -50,6 +50,7 @@ def parse_options(options: Mapping[str, str]) -> StreamOptions:
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
+    refuse_unstorable(options)
     channel, consumer = (_parse_name(given, name) for name in ("channel", "consumer"))
     stream = given.get("stream") or f"{channel}/{consumer}"
     _check_length("stream", stream)

@@ -241,6 +241,7 @@ def test_text_is_stored_as_text() -> None:
         ({"maxPayloadBytes": "many"}, "must be a number"),
         ({"dsn": "host=x password=y"}, "no password"),
         ({"publishId": "p" * 256}, "255 characters"),
+        ({"publishId": "p\0"}, 'Option "publishId" has a NUL character'),
     ],
 )
 def test_a_wrong_option_is_refused_with_its_reason(options: dict[str, str], error: str) -> None:

@@ -358,6 +358,7 @@ def test_a_result_that_is_too_deep_for_the_server_fails_its_job_alone(consumer: 
         ({"lease": "0"}, "\"lease\" must be a whole number from 1 to 2147483647, not '0'"),
         ({"maxLease": str(10**14)}, "whole number from 1 to 2147483647"),
         ({"reader": "jdbc"}, "adbc or copy"),
+        ({"stream": "s\0"}, 'Option "stream" has a NUL character'),
         ({"channel": "c" * 200, "consumer": "d" * 200}, '"stream" must have at most 255'),
     ],
 )
