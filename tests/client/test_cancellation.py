@@ -6,27 +6,26 @@ from typing import Any
 
 import pytest
 
-from pulljobs.client import Consumer, session
+from pulljobs.client import session
 from tests.client.broker import FakeBroker
 from tests.client.test_flow import SOON, consumer_of, filled
 from tests.sessions import PATIENCE_SECONDS
 
 
-def holding(broker: FakeBroker, **options: Any) -> Consumer:
-    """Return a consumer for three messages: one of them is handled, and two wait."""
+async def serve_until_held(broker: FakeBroker, **options: Any) -> "asyncio.Task[None]":
+    """Start a consumer, and return its task once it holds three messages, one with its handler."""
+    has_begun = asyncio.Event()
 
     async def handle(message: Any) -> None:
+        has_begun.set()
         await asyncio.sleep(PATIENCE_SECONDS)
 
-    return consumer_of([broker], handle, max_in_flight=3, **options)[0]
-
-
-async def serve_until_held(consumer: Consumer, messages: int) -> "asyncio.Task[None]":
+    consumer, _ = consumer_of([broker], handle, max_in_flight=3, **options)
     serving = asyncio.create_task(consumer.serve())
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while consumer.held < messages:
+        await has_begun.wait()
+        while consumer.held < 3:
             await asyncio.sleep(0.01)
-    await asyncio.sleep(SOON)
     return serving
 
 
@@ -34,7 +33,7 @@ def test_a_cancelled_consumer_releases_its_messages_uncharged() -> None:
     broker = filled(3)
 
     async def cancel() -> None:
-        serving = await serve_until_held(holding(broker, graceful_timeout=SOON), 3)
+        serving = await serve_until_held(broker, graceful_timeout=SOON)
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await serving
@@ -48,7 +47,7 @@ def test_a_second_cancellation_ends_a_consumer_at_once() -> None:
     broker = filled(3)
 
     async def cancel() -> float:
-        serving = await serve_until_held(holding(broker, graceful_timeout=PATIENCE_SECONDS), 3)
+        serving = await serve_until_held(broker, graceful_timeout=PATIENCE_SECONDS)
         began = time.monotonic()
         serving.cancel()
         await asyncio.sleep(SOON)
@@ -66,7 +65,7 @@ def test_the_end_of_the_event_loop_waits_for_no_outcome(monkeypatch: pytest.Monk
     broker = filled(3)
 
     async def leave() -> None:
-        await serve_until_held(holding(broker), 3)
+        await serve_until_held(broker)
 
     began = time.monotonic()
     asyncio.run(leave())
