@@ -32,7 +32,7 @@ from pulljobs.storage.partitions import Partition
 DAY_SECONDS: Final = 86_400.0
 KEPT: Final = timedelta(days=7)
 """Age from which files that only older versions of a table name are removed."""
-LEFT: Final = (
+DROPS_NOTHING: Final = (
     "no day is dropped here, because this role does not own {}: run `pulljobs maintain` daily as "
     "their owner, which drops the days that are equal"
 )
@@ -153,12 +153,14 @@ class Retention:
         using, age = settings().DATABASE, settings().RETENTION
         if age is None:
             return ""
-        if tables_of_others := partitions.not_owned(using):
-            line = "" if self._is_explained else LEFT.format(" and ".join(tables_of_others))
-            self._is_explained = True
-            return line
+        if foreign_tables := partitions.not_owned(using):
+            return self._explain_once(foreign_tables)
         done = retaining.retain(using, tables.location(), age, [], self._sessions)
         return ", ".join(f"{partition.name} was dropped" for partition in done.dropped)
+
+    def _explain_once(self, foreign_tables: Sequence[str]) -> str:
+        is_new, self._is_explained = not self._is_explained, True
+        return DROPS_NOTHING.format(" and ".join(foreign_tables)) if is_new else ""
 
 
 def _compact() -> str:
