@@ -372,6 +372,16 @@ class TestFreeing:
         pulling.finish([outcomes.release(claim(consumer)[0], after=LATER, started=True)])
         assert ids(claim(consumer)) == ([] if hold else [second])
 
+    @pytest.mark.parametrize("after", [None, LATER])
+    def test_a_job_that_is_released_without_a_run_keeps_its_key(
+        self, after: timedelta | None
+    ) -> None:
+        """Such as a job that an open circuit does not admit. It is no retry and no snooze."""
+        consumer = exclusive(hold_key_on_retry=False)
+        first, _second = queued(consumer, "aa")
+        pulling.finish([outcomes.release(claim(consumer)[0], after=after)])
+        assert ids(claim(consumer)) == ([first] if after is None else [])
+
     def test_a_crashed_holders_job_holds_its_key_through_the_back_off(self) -> None:
         consumer = exclusive(hold_key_on_retry=False, retry_strategy="constant:60")
         queued(consumer, "aa")

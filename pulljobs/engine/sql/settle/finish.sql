@@ -4,7 +4,7 @@
 --   events text[], reasons text[] (of reject, and of a retry that is one too many),
 --   delays interval[] (of retry; NULL: the consumer's strategy; of release and suspend; NULL: none), errors text[], results jsonb[]; started boolean[] (of expire
 --   and retry: a job that had in a worker is charged and becomes a suspect; one that is not known to have started is not charged, and
---   becomes a suspect when that happens again; NULL: charged, and nothing more),
+--   becomes a suspect when that happens again; NULL: charged, and nothing more; of release: true with a delay is a snooze, which keeps its key as a retry does),
 --   max_retries int[] (of retry: retries in place of the consumer's; NULL: those of the consumer),
 --   run_begins, run_seconds float8[] (begin of the run on a clock of seconds that is at run_clock float8 now, and its duration).
 -- Returns: job_id, state it went to, consumer_id if others of its jobs may be claimed now that could not before (else NULL),
@@ -73,7 +73,7 @@ failed AS MATERIALIZED (
         spared,
         -- The job was lost for the second time, for unknown reasons. Its next run, alone, shows if it is the cause.
         unexplained AND job.deliveries >= least(job.retry_count + 2, consumer.max_deliveries) AS isolated,
-        (event = 'retry' OR event = 'release' AND offered.delay > interval '0')
+        (event = 'retry' OR event = 'release' AND offered.started AND offered.delay > interval '0')
             AND NOT consumer.hold_key_on_retry AS lets_go
     FROM clock
     CROSS JOIN offered
