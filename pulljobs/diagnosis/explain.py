@@ -12,8 +12,8 @@ from pulljobs.diagnosis import key_reasons, limit_reasons, serving, times
 from pulljobs.diagnosis.wait_reasons import QueuePosition, WaitReason
 from pulljobs.engine.circuit import LONGEST_NAME, task_of
 from pulljobs.errors import ConfigurationError
-from pulljobs.models import Consumer, ExclusiveKey, Job, Lease, Message, Node
-from pulljobs.states import State
+from pulljobs.models import Attempt, Consumer, ExclusiveKey, Job, Lease, Message, Node
+from pulljobs.states import Event, State
 from pulljobs.storage import nodes, turns
 
 LOOKED_THROUGH: Final = 10_000
@@ -104,12 +104,18 @@ def _due_later(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
     if special:
         yield from special
         return
-    why = f"retry {job.retry_count} is due" if job.retry_count else "it is due"
+    why = f"retry {job.retry_count} is due" if _is_retried(job) else "it is due"
     yield WaitReason(
         "not_due",
         f"It waits for its time: {why} at {times.format_time(job.available_at)}.",
         job.available_at,
     )
+
+
+def _is_retried(job: Job) -> bool:
+    """Return True if the job waits after a failed run, and was not snoozed since."""
+    last = _rows(Attempt).filter(job_id=job.pk).order_by("-id").values_list("event", flat=True)
+    return job.retry_count > 0 and last.first() != Event.RELEASE
 
 
 def _consumer_is_off(job: Job, consumer: Consumer) -> Iterator[WaitReason]:

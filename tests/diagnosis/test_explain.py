@@ -62,6 +62,15 @@ def test_a_delayed_or_retried_job_waits_until_it_is_due(consumer: Consumer) -> N
     assert "retry 1 is due" in reasons(job)["not_due"]
 
 
+def test_a_job_that_is_snoozed_after_a_retry_is_due_without_being_a_retry(
+    consumer: Consumer,
+) -> None:
+    [job] = published(consumer)
+    pulling.finish([outcomes.retry(claimed(consumer)[0], "no luck", after=timedelta())])
+    pulling.finish([outcomes.release(claimed(consumer)[0], after=HOUR)])
+    assert "It waits for its time: it is due at" in reasons(job)["not_due"]
+
+
 def test_a_job_of_a_deleted_and_paused_consumer_names_every_reason(consumer: Consumer) -> None:
     [job] = published(consumer)
     consumer.paused_until = Now() + HOUR
