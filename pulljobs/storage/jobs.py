@@ -25,10 +25,10 @@ from pulljobs.models import Job
 from pulljobs.states import TRANSITIONS, Event, State
 from pulljobs.storage import batches, keys, listen, settling, turns
 from pulljobs.storage.backlog import count_jobs
-from pulljobs.storage.limits import with_members
+from pulljobs.storage.limits import find_locked, with_members
 from pulljobs.storage.plans import ends_transaction, keeping_plans
 from pulljobs.storage.rows import Finished, NotYet, ReachedLease, Refusal, Stats, Taken
-from pulljobs.storage.sessions import LONGEST_SECONDS, in_transaction
+from pulljobs.storage.sessions import LOCK_SECONDS, LONGEST_SECONDS, in_transaction
 from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import brief, is_wait, retrying
 
@@ -112,11 +112,12 @@ def _finish_halves(
 def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
     """Write the outcomes of those jobs that no other transaction has locked, without waiting.
 
-    The others are in `locked`. It is one transaction: a database error leaves all unwritten.
+    The others are in `locked`, as are released jobs whose rate is locked. It is one transaction: a
+    database error leaves all unwritten.
     """
 
     def work() -> Finished:
-        with brief(using), keeping_plans(using):
+        with brief(using, lock_seconds=LOCK_SECONDS), keeping_plans(using):
             return settling.find_lost(using, settlements, _finish_unlocked(using, settlements))
 
     return retrying(using, work)
@@ -145,6 +146,7 @@ def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
         "lease_tokens": array({each.held.lease_token for each in settlements}),
     }
     locked = {row.id for row in run(using, "locked_jobs", params)}
+    locked |= find_locked(using, settlements)
     free = [each for each in settlements if each.held.job_id not in locked]
     finished = settling.settle(using, free) if free else Finished({}, [], {})
     return replace(finished, locked=frozenset(locked))
@@ -192,13 +194,17 @@ def _give_back(
 ) -> Finished:
     """Take the jobs of leases from their holders, with the outcome that `settle` makes for each.
 
-    A lease of which other transactions have locked some jobs stays for a later pass of the reaper.
+    A lease of which other transactions have locked some jobs, or the rates to which these give
+    tokens back, stays for a later pass of the reaper.
     `started` are the jobs that ran when their node ended. If None, the node's last report counts.
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
-    finished = settling.settle(using, settlements) if settlements else Finished({}, [], {})
-    run(using, "end_leases", {"lease_ids": [each.lease_id for each in leases if each.is_whole]})
-    if rest := [lease.lease_id for lease in leases if not lease.is_whole]:
+    locked = find_locked(using, settlements)
+    free = [each for each in settlements if each.held.job_id not in locked]
+    finished = settling.settle(using, free) if free else Finished({}, [], {})
+    whole = {each.lease_id for each in leases if each.is_whole and locked.isdisjoint(each.job_ids)}
+    run(using, "end_leases", {"lease_ids": list(whole)})
+    if rest := [lease.lease_id for lease in leases if lease.lease_id not in whole]:
         running = None if started is None else list(started)
         run(using, "postpone_leases", {"lease_ids": rest, "running_ids": running})
     return finished

@@ -1,6 +1,6 @@
 """Limits of a consumer: tokens of its rates, claims of one job, and room for more jobs."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from math import ceil
@@ -9,7 +9,9 @@ from typing import NamedTuple
 from pulljobs.engine.claiming.guarded import read_guards
 from pulljobs.engine.claiming.limits import NotEnoughTokens, lock_allowance
 from pulljobs.engine.encodings import integer_array
+from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer
+from pulljobs.states import Event
 from pulljobs.storage import keys, turns
 from pulljobs.storage.rows import NotYet, Refusal, Taken
 from pulljobs.storage.statements import AliasSession, run
@@ -46,6 +48,26 @@ def read_buckets(using: str, consumer: Consumer) -> list[BucketLevel]:
     """Return the tokens of each rate limit of a consumer: its own and that of its limit group."""
     params = {"consumer_id": consumer.pk, "group_id": consumer.limit_group_id}
     return run(using, "bucket", params, kind=BucketLevel)
+
+
+def find_unstarted(settlements: Sequence[Settlement]) -> list[Held]:
+    """Return the jobs that are released before they started, which give their tokens back."""
+    return [
+        each.held
+        for each in settlements
+        if each.event is Event.RELEASE and not each.started and each.run.begun_at is None
+    ]
+
+
+def find_locked(using: str, settlements: Sequence[Settlement]) -> set[int]:
+    """Lock the rates to which released jobs give tokens back, without waiting.
+
+    Return the ids of the jobs for which another transaction has such a rate locked.
+    """
+    if not (released := find_unstarted(settlements)):
+        return set()
+    params = {"job_ids": integer_array(held.job_id for held in released)}
+    return {row.id for row in run(using, "locked_tokens", params)}
 
 
 def take(using: str, consumer_id: int, job_id: int, take_job: TakeJob) -> TakeResult:

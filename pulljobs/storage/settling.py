@@ -21,7 +21,7 @@ from pulljobs.engine.outcomes import (
 from pulljobs.engine.sql import Params, Row
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import batches, keys, turns
-from pulljobs.storage.limits import with_members
+from pulljobs.storage.limits import find_unstarted, with_members
 from pulljobs.storage.rows import Finished
 from pulljobs.storage.sessions import LOCK_SECONDS
 from pulljobs.storage.statements import AliasSession, run, run_together
@@ -82,12 +82,7 @@ def settle(using: str, settlements: Sequence[Settlement]) -> Finished:
 def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
     """Run finish.sql and return its rows. Give back tokens of released jobs that did not start."""
     params = parameters(settlements)
-    released = [
-        each.held
-        for each in settlements
-        if each.event is Event.RELEASE and not each.started and each.run.begun_at is None
-    ]
-    if not released:
+    if not (released := find_unstarted(settlements)):
         return _run_finish(using, params, len(settlements))
     with brief(using, lock_seconds=LOCK_SECONDS):
         rows = _run_finish(using, params, len(settlements))

@@ -185,6 +185,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "leases_of_node": {"node_id": TOKENS[0]},
     "note_running": {"node_id": TOKENS[0], "running_ids": IDS},
     "locked_jobs": {"job_ids": IDS, "lease_tokens": TOKENS},
+    "locked_tokens": {"job_ids": IDS},
     "still_held": {"job_ids": IDS, "lease_tokens": TOKENS},
     "messages": {"ids": IDS[:50], "lowest": IDS[0], "highest": IDS[49]},
     "count_jobs": {"consumer_ids": [1, 2], "cap": 100},

@@ -1,5 +1,6 @@
 """A row that another transaction keeps locked delays its own job, and nothing else."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -13,10 +14,12 @@ from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node, PullWaiter
 from pulljobs.pulling import Puller
+from pulljobs.registering import put_limit_group
 from pulljobs.states import State
 from pulljobs.storage import invariants, jobs, leases, listen, nodes, sessions, turns
 from pulljobs.storage.invariants import CheckLimits
 from pulljobs.storage.rows import Finished
+from pulljobs.storage.sessions import LONGEST_SECONDS
 from pulljobs.worker.reaper import Reaper
 from tests.factories import USING, ConsumerFactory, claimed, published
 from tests.keyed import claim, exclusive, queued
@@ -150,6 +153,61 @@ def test_an_attempt_that_skips_locked_rows_waits_for_nothing(consumer: Consumer)
     assert finished.states == {free.job_id: State.DELIVERED}
     assert (set(finished.locked), finished.lost) == ({locked.job_id}, [gone.job_id])
     assert [row.job_id for row in ArchivedJob.objects.filter(state="DELIVERED")] == [free.job_id]
+
+
+def limited_in_three_ways() -> dict[str, Consumer]:
+    """Return consumers with a rate of their own, of a group and of each key, by its table."""
+    group, _change = put_limit_group("vendor", {"rate": "9/h", "rate_burst": 9})
+    return {
+        "pulljobs_flow_bucket WHERE group_id = 0": ConsumerFactory.create(rate="9/h", rate_burst=9),
+        "pulljobs_flow_bucket WHERE group_id <> 0": ConsumerFactory.create(limit_group=group),
+        "pulljobs_flow_key": ConsumerFactory.create(
+            rate="9/h", rate_burst=9, rate_per_key=True, lease_duration=LONG
+        ),
+    }
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_locked_rate_delays_only_the_releases_that_give_it_tokens(
+    consumer: Consumer, number: int
+) -> None:
+    table, rated = list(limited_in_three_ways().items())[number]
+    [[free]], [job_id] = held_jobs(consumer, 1), published(rated, key="k")
+    [released] = claim(rated)
+    batch = [outcomes.release(released), outcomes.deliver(free)]
+    with session() as other:
+        other.execute(f"SELECT FROM {table} FOR UPDATE")
+        finished = jobs.finish(USING, batch, skip_locked=True)
+        assert finished.states == {free.job_id: State.DELIVERED}
+        assert (set(finished.locked), finished.lost) == ({job_id}, [])
+    assert jobs.finish(USING, batch[:1]).states == {job_id: State.QUEUED}
+
+
+def test_jobs_of_a_dead_node_wait_for_no_locked_rate(consumer: Consumer) -> None:
+    rated = ConsumerFactory.create(rate="9/h", rate_burst=9)
+    [[free]], [job_id] = held_jobs(consumer, 1), published(rated)
+    Puller(USING, rated, node_id=NODE).claim(1)
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_flow_bucket FOR UPDATE")
+        jobs.abandon(USING, NODE, frozenset())
+    assert states() == {free.job_id: "QUEUED", job_id: "INFLIGHT"}
+    jobs.abandon(USING, NODE, frozenset())
+    assert states() == {free.job_id: "QUEUED", job_id: "QUEUED"}
+
+
+def test_an_attempt_that_skips_locked_rows_waits_briefly_for_the_key_of_a_job(
+    consumer: Consumer,
+) -> None:
+    """The sweep frees the key later."""
+    keyed = exclusive()
+    [[free]], [job_id] = held_jobs(consumer, 1), queued(keyed, "k")
+    batch = [outcomes.deliver(job) for job in (free, *claim(keyed))]
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_exclusive_key FOR UPDATE")
+        started = time.monotonic()
+        finished = jobs.finish(USING, batch, skip_locked=True)
+        assert finished.states.keys() == {free.job_id, job_id}
+        assert time.monotonic() - started < LONGEST_SECONDS / 2
 
 
 def test_a_renewal_waits_neither_for_a_job_nor_for_another_lease(consumer: Consumer) -> None:
