@@ -1,9 +1,11 @@
 """Jumps of time in tests: sleeps end at once, and the jobs that a run waits for run at once."""
 
+from collections.abc import Callable
+
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from pulljobs import ids
+from pulljobs import handlers, ids
 from pulljobs.conf import settings
 from pulljobs.diagnosis import explain
 from pulljobs.models import Job
@@ -37,12 +39,22 @@ def make_due(run_id: int) -> None:
     waiting.update(available_at=Now())
 
 
+def drain_started(run_id: int) -> bool:
+    """Run the started children that are due before the wait of a run ends, if any."""
+    served = {handler.channel for handler in handlers.registered()}
+    until = Job.objects.using(settings().DATABASE).filter(id=run_id).values("available_at")
+    queued = _started_by([run_id]).filter(state=State.QUEUED, available_at__lte=until)
+    channels = served.intersection(_list_channels(run_id, _started_by))
+    queued.exclude(id__in=jump(queued)).update(available_at=Now())
+    return any(drain(channel) for channel in sorted(channels))
+
+
 def end_children(run_id: int) -> None:
     """Run the children that a run waits for, and their own children, with their handlers.
 
     Raise AssertionError for a child that does not end, such as one that waits for a signal.
     """
-    while any(drain(channel, delayed=True) for channel in _list_channels(run_id)):
+    while any(drain(channel, delayed=True) for channel in _list_channels(run_id, _children_of)):
         pass
     child = _children_of([run_id]).exclude(state=State.DEAD).order_by("id").first()
     if child is not None:
@@ -53,18 +65,26 @@ def end_children(run_id: int) -> None:
         )
 
 
-def _list_channels(run_id: int) -> list[str]:
-    """Return the channels of the jobs that a run waits for, and of those that these wait for."""
+def _list_channels(run_id: int, find: Callable[[list[int]], QuerySet[Job]]) -> list[str]:
+    """Return the channels of the jobs that `find` returns for a run, and for those jobs, too."""
     names: set[str] = set()
     waited = [run_id]
     while waited:
-        rows = list(_children_of(waited).values_list("id", "consumer__channel__name"))
+        rows = list(find(waited).values_list("id", "consumer__channel__name"))
         names |= {name for _id, name in rows}
         waited = [id for id, _name in rows]
     return sorted(names)
 
 
 def _children_of(run_ids: list[int]) -> QuerySet[Job]:
+    """Return the live and dead jobs that these runs wait for."""
     using = settings().DATABASE
     waiting = WorkflowRun.objects.using(using).filter(id__in=run_ids, waiting_batch__isnull=False)
     return Job.objects.using(using).filter(batch_id__in=waiting.values("waiting_batch"))
+
+
+def _started_by(run_ids: list[int]) -> QuerySet[Job]:
+    """Return the live and dead children of these runs."""
+    using = settings().DATABASE
+    made = Batch.objects.using(using).filter(run_id__in=run_ids)
+    return Job.objects.using(using).filter(batch_id__in=made.values("id"))

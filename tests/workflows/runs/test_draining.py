@@ -97,6 +97,46 @@ def test_children_of_children_run_in_a_tested_run(bench: Bench) -> None:
     assert run_workflow(root).result == [[10, 11], [20, 21]]
 
 
+@pytest.mark.parametrize("limit", [None, timedelta(days=1)])
+@pytest.mark.parametrize("delay", [timedelta(), timedelta(hours=1)])
+def test_a_started_child_sends_its_parent_a_signal_in_a_tested_run(
+    bench: Bench, limit: timedelta | None, delay: timedelta
+) -> None:
+    child = ConsumerFactory.create()
+
+    def start(run: Run) -> list[Any]:
+        started = run.start(child.channel.name, [run.id])
+        return [run.wait("hello", limit), run.result(started)]
+
+    def greet(run: Run) -> str:
+        run.sleep("late", delay)
+        signal(run.input[0], "hello", 1, dedupe_id="hello")
+        return "greeted"
+
+    Bench(child).workflow(greet)
+    assert run_workflow(bench.workflow(start), crash_after="*").result == [1, "greeted"]
+
+
+def test_a_wait_of_a_tested_run_ends_before_a_child_that_is_due_later(bench: Bench) -> None:
+    child, foreign = ConsumerFactory.create_batch(2)
+
+    def start(run: Run) -> str:
+        run.start(foreign.channel.name, None)  # No handler serves it in this test.
+        started = run.start(child.channel.name, None)
+        with pytest.raises(WaitTimedOut):
+            run.wait("never", timedelta(hours=1))
+        run.step("tell", signal, started.id, "go on")
+        result: str = run.result(started)
+        return result
+
+    def follow(run: Run) -> str:
+        run.wait("go on", timedelta(days=1))
+        return "in time"
+
+    Bench(child).workflow(follow)
+    assert run_workflow(bench.workflow(start)).result == "in time"
+
+
 def test_a_tested_run_whose_child_waits_for_a_signal_says_so(bench: Bench) -> None:
     child = ConsumerFactory.create()
     Bench(child).workflow(lambda run: run.wait("approval"))
