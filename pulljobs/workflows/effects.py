@@ -47,7 +47,7 @@ class UserCall:
             async with limit:
                 if is_async(self.function):
                     return await self.function()
-                return await sync_to_async(self.function)()
+                return await call_in_thread(self.function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class StoreCall:
         return self.function()
 
     async def ado(self) -> Any:
-        return await sync_to_async(self.function)()
+        return await call_in_thread(self.function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,19 @@ async def adrive(operation: Operation) -> Any:
             answer = partial(operation.send, await effect.ado())
         except BaseException as error:
             answer = partial(operation.throw, error)
+
+
+async def call_in_thread(function: Callable[[], Any]) -> Any:
+    """Call a sync function in a thread and return its result."""
+    return await sync_to_async(_call)(function)
+
+
+def _call(function: Callable[[], Any]) -> Any:
+    """Call a function, and raise RuntimeError in place of StopIteration, as coroutines do."""
+    try:
+        return function()
+    except StopIteration as error:  # No future can pass it on: its caller would wait for ever.
+        raise RuntimeError("The function raised StopIteration.") from error
 
 
 def is_async(function: Callable[..., Any]) -> bool:

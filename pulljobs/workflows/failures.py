@@ -22,24 +22,32 @@ def encode_failure(error: Exception) -> str:
     try:
         return result_text(text, settings().MAX_RESULT_BYTES)
     except ValueError:  # Too large: only the text is stored, of which the middle may be cut out.
-        brief = {**stored, "args": [clean(str(error))], "attributes": {}, "members": []}
+        brief = {**stored, "args": [_text_of(error)], "attributes": {}, "members": []}
         return result_text(json.dumps(brief, ensure_ascii=False), sys.maxsize)
 
 
 def _describe(error: Exception) -> dict[str, Any]:
-    kind, text = type(error), str(error)
+    kind, text = type(error), _text_of(error)
     members: Sequence[Exception] = ()
     if isinstance(error, ExceptionGroup):
-        text, members = error.message, error.exceptions
+        text, members = clean(error.message), error.exceptions
     return {
         "class": f"{kind.__module__}:{kind.__qualname__}",
-        "args": _json_or(list(error.args), [clean(text)]),
+        "args": _json_or(list(error.args), [text]),
         "attributes": {
             name: value for name, value in vars(error).items() if _json_or(value, error) is value
         },
         "text": clean(format_error(error)),
         "members": [_describe(each) for each in members],
     }
+
+
+def _text_of(error: Exception) -> str:
+    """Return the text of an error, or its traceback if its class can't make a text of it."""
+    try:
+        return clean(str(error))
+    except Exception:
+        return clean(format_error(error))
 
 
 def decode_failure(name: str, stored: Mapping[str, Any]) -> Exception:

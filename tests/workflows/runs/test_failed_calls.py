@@ -517,3 +517,39 @@ def test_a_failure_next_to_a_suspension_of_another_task_ends_the_attempt(bench: 
     [ran] = drain()
     assert ran.job.state == State.QUEUED
     assert "ZeroDivisionError" in (ran.job.error or "")
+
+
+@pytest.mark.parametrize("call", ["step", "atomic"])
+@pytest.mark.django_db(transaction=True)
+def test_a_function_that_raises_stop_iteration_keeps_no_async_run_waiting(
+    bench: Bench, call: str
+) -> None:
+    """A future passes no StopIteration on, so the code that awaits it would wait for ever."""
+
+    async def fetch_first(run: AsyncRun) -> str:
+        try:
+            async with asyncio.timeout(SLACK):
+                await getattr(run, call)("first", lambda: next(iter(())))
+        except RuntimeError as error:
+            return str(error)
+        return "no error"
+
+    assert run_workflow(bench.workflow(fetch_first)).result == "The function raised StopIteration."
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_a_caught_exception_without_a_text_ends_no_attempt(bench: Bench) -> None:
+    def pay(run: Run) -> str:
+        with pytest.raises(Silent):
+            run.step("charge", fail)
+        return str(run.step("note", lambda: "noted"))
+
+    def fail() -> None:
+        raise Silent
+
+    tested = run_workflow(bench.workflow(pay), crash_after="*")
+    assert (tested.result, tested.state) == ("noted", State.DELIVERED)
