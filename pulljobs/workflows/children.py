@@ -131,7 +131,8 @@ def encode_outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
 def kill_children(job_ids: Sequence[int]) -> None:
     """Kill the queued child jobs of each run among these jobs, which were just killed."""
     rows = Batch.objects.using(settings().DATABASE).filter(run_id__in=job_ids)
-    cancel(rows.filter(completed_at=None, cancelled_at=None).values_list("pk", flat=True))
+    # A cancelled batch may have members again, which were redriven.
+    cancel(rows.filter(completed_at=None).values_list("pk", flat=True))
 
 
 @contextmanager

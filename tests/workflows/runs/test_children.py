@@ -8,7 +8,7 @@ import pytest
 from django.test import TestCase
 from django.utils import timezone
 
-from pulljobs import ids, operating
+from pulljobs import batches, ids, operating
 from pulljobs.diagnosis import explain
 from pulljobs.errors import ChildFailed, Discard, InvalidMessage
 from pulljobs.handlers import ClaimedJob, handler
@@ -304,6 +304,19 @@ def test_a_redrive_of_a_killed_run_redrives_the_children_that_were_killed_with_i
     assert not Batch.objects.exclude(cancelled_at=None).exists()
     operating.redrive([failed.pk])
     assert drain()[-1].job.result == [[2, 4, 6]]
+
+
+def test_the_kill_of_a_run_kills_children_that_were_redriven_after_their_batch_was_cancelled(
+    bench: Bench, resize: Consumer
+) -> None:
+    bench.workflow(lambda run: run.gather("parts", [1, 2], channel=resize.channel.name))
+    run_id = bench.start()
+    drain(bench.consumer.channel.name)
+    batches.cancel(Batch.objects.get().pk)
+    operating.redrive(list(Job.objects.filter(consumer=resize).values_list("id", flat=True)))
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        operating.kill([run_id], by="olga")
+    assert not Job.objects.exclude(state=State.DEAD).exists()
 
 
 def test_a_sweep_during_the_redrive_of_a_killed_run_kills_no_children(
