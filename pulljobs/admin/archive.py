@@ -6,7 +6,6 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -130,7 +129,7 @@ class ArchivedJobAdmin(JobRowsAdmin):
         job = Job.objects.using(settings().DATABASE).filter(id=archived.job_id).first()
         if job is None:
             return "no longer live"
-        url = reverse("admin:pulljobs_job_change", args=[job.id])
+        url = formats.address(self.admin_site.name, "pulljobs_job_change", job.id)
         return format_html('<a href="{}">{}</a>', url, job.state)
 
     @admin.display(description="node")

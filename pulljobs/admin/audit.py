@@ -15,7 +15,7 @@ from django.http import (
     HttpResponseRedirect,
     StreamingHttpResponse,
 )
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, ids
@@ -131,7 +131,9 @@ class AuditEntryAdmin(ReadOnlyAdmin):
             auditing.proceed(GO_ON_SECONDS, entry.pk)
         elif auditing.stop(entry, by=request.user.get_username()):
             messages.warning(request, _("Stopped: the remaining jobs stay as they are."))
-        return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[id]))
+        return HttpResponseRedirect(
+            formats.address(self.admin_site.name, "pulljobs_auditentry_change", id)
+        )
 
     def outcome(self, request: HttpRequest, id: int) -> StreamingHttpResponse:
         """Stream the jobs of an audit entry as CSV, with the reason for each unchanged job."""

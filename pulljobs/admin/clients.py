@@ -52,7 +52,7 @@ class HttpClientAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("channel / consumer"))
     def subscription_link(self, client: HttpClient) -> SafeString:
-        return formats.consumer_link(client.consumer)
+        return formats.consumer_link(self.admin_site.name, client.consumer)
 
     @admin.display(description=_("pulls from"))
     def place(self, client: HttpClient) -> SafeString:

@@ -66,7 +66,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     @admin.display(description="channel / consumer")
     def subscription_link(self, row: Job | ArchivedJob) -> SafeString:
-        return formats.consumer_link(row.consumer)
+        return formats.consumer_link(self.admin_site.name, row.consumer)
 
     @admin.display(description="last error")
     def last_error(self, row: Job | ArchivedJob) -> SafeString | str:
@@ -86,7 +86,7 @@ class JobRowsAdmin(ReadOnlyAdmin):
             "message": payloads.message_of(row, readable=payloads.may_read(request)),
             "to_read_it": payloads.PERMISSION,
             "timeline": [
-                (entry, formats.record_page(entry.record))
+                (entry, formats.record_page(self.admin_site.name, entry.record))
                 for entry in timeline.read_timeline(formats.job_id_of(row), row.message_id)
             ],
         }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.formats import date_format
 from django.utils.html import format_html, format_html_join
@@ -65,9 +66,19 @@ def job_id_of(row: Job | ArchivedJob) -> int:
     return row.job_id if isinstance(row, ArchivedJob) else row.id
 
 
-def page_of(row: Job | ArchivedJob) -> str:
-    """Return the URL of the admin page of a live job or a settlement."""
-    return reverse(f"admin:pulljobs_{row._meta.model_name}_change", args=[row.pk])
+def address(site: str, page: str, *ids: Any) -> str:
+    """Return the URL of a page, such as "pulljobs_job_change", in the admin site of this name."""
+    return reverse(f"admin:{page}", args=ids, current_app=site)
+
+
+def site_of(request: HttpRequest) -> str:
+    """Return the name of the admin site that answers the request."""
+    return request.resolver_match.namespace if request.resolver_match else "admin"
+
+
+def page_of(site: str, row: Job | ArchivedJob) -> str:
+    """Return the URL of the page of a live job or a settlement in the admin site of this name."""
+    return address(site, f"pulljobs_{row._meta.model_name}_change", row.pk)
 
 
 def state_of(job: Job | ArchivedJob) -> str:
@@ -102,15 +113,15 @@ def describe_timing(job: Job | ArchivedJob, now: datetime) -> str:
     return f"due in {duration((job.due_at - now).total_seconds())}"
 
 
-def consumer_link(consumer: Consumer) -> SafeString:
-    """Return a link to the page of a consumer."""
-    url = reverse("admin:pulljobs_consumer_change", args=[consumer.pk])
+def consumer_link(site: str, consumer: Consumer) -> SafeString:
+    """Return a link to the page of a consumer in the admin site of this name."""
+    url = address(site, "pulljobs_consumer_change", consumer.pk)
     return format_html('<a href="{}">{} / {}</a>', url, consumer.channel, consumer)
 
 
-def record_page(record: tuple[str, int] | None) -> str | None:
+def record_page(site: str, record: tuple[str, int] | None) -> str | None:
     """Return the URL of a row's admin page by its model's name and primary key, None for None."""
-    return reverse(f"admin:pulljobs_{record[0]}_change", args=record[1:]) if record else None
+    return address(site, f"pulljobs_{record[0]}_change", record[1]) if record else None
 
 
 def duration(seconds: float | None) -> str:

@@ -55,4 +55,4 @@ class JobsChangeList(SearchedChangeList):
         return rows
 
     def url_for_result(self, result: Any) -> str:
-        return formats.page_of(result)
+        return formats.page_of(self.model_admin.admin_site.name, result)

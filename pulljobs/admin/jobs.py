@@ -13,7 +13,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -243,11 +243,13 @@ class JobAdmin(JobRowsAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         if event is Event.RESCHEDULE:
-            return manyjobs.asking_when([job_id])
+            return manyjobs.asking_when(request, [job_id])
         operations.perform(request, event, [job_id])
         if Job.objects.using(settings().DATABASE).filter(id=job_id).exists():
             return HttpResponseRedirect(request.get_full_path())
-        return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
+        return HttpResponseRedirect(
+            formats.address(self.admin_site.name, "pulljobs_job_changelist")
+        )
 
 
 def may_see_archive(request: HttpRequest) -> bool:
@@ -271,6 +273,6 @@ def _act(
     selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
     jobs = search.numbers(selected)
     if event is Event.RESCHEDULE:
-        return manyjobs.asking_when(jobs)
+        return manyjobs.asking_when(request, jobs)
     operations.perform(request, event, jobs)
     return None

@@ -49,5 +49,7 @@ class LimitGroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic fo
     @admin.display(description=_("consumers"))
     def members(self, group: LimitGroup) -> SafeString:
         consumers = group.consumers.all() if group.pk else ()
-        links = [(formats.consumer_link(member),) for member in consumers if not member.deleted_at]
+        site = self.admin_site.name
+        shown = [member for member in consumers if not member.deleted_at]
+        links = [(formats.consumer_link(site, member),) for member in shown]
         return format_html_join(", ", "{}", links)

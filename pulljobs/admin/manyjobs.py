@@ -13,11 +13,10 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, operating
-from pulljobs.admin import list_query, operations, search
+from pulljobs.admin import formats, list_query, operations, search
 from pulljobs.admin.action_pages import read_preview, sign_preview
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.auditing import Preview
@@ -74,15 +73,15 @@ def links(request: HttpRequest) -> list[ActionLink]:
         return []
     query = _asked(request.GET).urlencode()
     return [
-        ActionLink(OPERATIONS[event].label, f"{_url(event)}?{query}")
+        ActionLink(OPERATIONS[event].label, f"{_url(request, event)}?{query}")
         for event in operations.offered(request, request.GET.get("state") or None)
     ]
 
 
-def asking_when(jobs: list[int]) -> HttpResponse:
+def asking_when(request: HttpRequest, jobs: list[int]) -> HttpResponse:
     """Redirect to the page on which the operator enters the time when these jobs are to be due."""
     query = urlencode({list_query.CHOSEN: ",".join(map(str, jobs))})
-    return HttpResponseRedirect(f"{_url(Event.RESCHEDULE)}?{query}")
+    return HttpResponseRedirect(f"{_url(request, Event.RESCHEDULE)}?{query}")
 
 
 def page(listed: "JobAdmin", request: HttpRequest, slug: str) -> HttpResponse:
@@ -105,7 +104,7 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     if list_query.CHOSEN in request.GET:
         entry = auditing.act(event, meant.among or (), by=by, at=at)
         operations.report(request, entry)
-        return HttpResponseRedirect(reverse("admin:pulljobs_job_changelist"))
+        return HttpResponseRedirect(_address(request, "pulljobs_job_changelist"))
     confirmed = _confirmed(request, event)
     if confirmed is None:
         messages.error(request, NOT_CONFIRMED)
@@ -114,7 +113,7 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     entry = auditing.begin(event, meant, by=by, subject=subject, at=at, expected=confirmed)
     if auditing.proceed(AT_ONCE_SECONDS, entry.pk):
         messages.info(request, _("Workers continue it, and so does `manage.py pulljobs operate`."))
-    return HttpResponseRedirect(reverse("admin:pulljobs_auditentry_change", args=[entry.pk]))
+    return HttpResponseRedirect(_address(request, "pulljobs_auditentry_change", entry.pk))
 
 
 def _confirmed(request: HttpRequest, event: Event) -> Preview | None:
@@ -159,7 +158,7 @@ def _list_url(request: HttpRequest) -> str:
     """Return the URL of the list with the filters of this page, for the way back to it."""
     asked = _asked(request.GET)
     asked.pop(list_query.CHOSEN, None)
-    return f"{reverse('admin:pulljobs_job_changelist')}?{asked.urlencode()}"
+    return f"{_address(request, 'pulljobs_job_changelist')}?{asked.urlencode()}"
 
 
 def _asked(query: QueryDict) -> QueryDict:
@@ -169,5 +168,9 @@ def _asked(query: QueryDict) -> QueryDict:
     return asked
 
 
-def _url(event: Event) -> str:
-    return reverse("admin:pulljobs_job_all", args=[OPERATIONS[event].slug])
+def _url(request: HttpRequest, event: Event) -> str:
+    return _address(request, "pulljobs_job_all", OPERATIONS[event].slug)
+
+
+def _address(request: HttpRequest, page: str, *ids: Any) -> str:
+    return formats.address(formats.site_of(request), page, *ids)

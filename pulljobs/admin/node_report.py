@@ -6,8 +6,6 @@ A process of another release may have written the report, so any key may be miss
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from django.urls import reverse
-
 from pulljobs import ids
 from pulljobs.admin import formats
 from pulljobs.diagnosis import serving
@@ -38,10 +36,10 @@ class RunRow(NamedTuple):
     ended: str
 
 
-def read_report(node: Node) -> dict[str, Any]:
+def read_report(site: str, node: Node) -> dict[str, Any]:
     """Return the tables of a node's page, by name, from the report of its last heartbeat.
 
-    A table for which the report has no key is empty.
+    A table for which the report has no key is empty. `site` is the name of the admin site.
     """
     report = node.report if isinstance(node.report, dict) else {}
     return {
@@ -49,7 +47,7 @@ def read_report(node: Node) -> dict[str, Any]:
         "serves": [str(path) for path in report.get("serves") or ()],
         "held_back": serving.held_back(node),
         "loops": list(_loops(report.get("loops") or {})),
-        "running": list(_runs(report.get("running") or ())),
+        "running": list(_runs(site, report.get("running") or ())),
     }
 
 
@@ -65,12 +63,12 @@ def _loops(loops: Mapping[str, Any]) -> Iterator[LoopRow]:
         )
 
 
-def _runs(running: Any) -> Iterator[RunRow]:
+def _runs(site: str, running: Any) -> Iterator[RunRow]:
     for run in sorted(running, key=lambda run: -(run.get("seconds") or 0)):
         job_id = int(run["job"])
         yield RunRow(
             ids.encode(job_id),
-            reverse("admin:pulljobs_job_change", args=[job_id]),
+            formats.address(site, "pulljobs_job_change", job_id),
             str(run.get("consumer") or formats.NOTHING),
             formats.NOTHING if run.get("slot") is None else str(run["slot"]),
             formats.duration(run.get("seconds")),

@@ -172,8 +172,8 @@ def back_to(listed: Any, token_holder: TokenHolder, request: HttpRequest) -> Htt
     """Return a redirect to the page of a row, or to the index if the user may not see that page."""
     if not listed.has_view_permission(request):
         return HttpResponseRedirect(reverse(f"{listed.admin_site.name}:index"))
-    name = f"admin:pulljobs_{token_holder._meta.model_name}_change"
-    return HttpResponseRedirect(reverse(name, args=[token_holder.pk]))
+    page = f"pulljobs_{token_holder._meta.model_name}_change"
+    return HttpResponseRedirect(formats.address(listed.admin_site.name, page, token_holder.pk))
 
 
 def render_page(

@@ -10,9 +10,9 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from pulljobs.admin.action_pages import reporting_errors
+from pulljobs.admin.formats import address, site_of
 from pulljobs.admin.token_holder_actions import ENDLESS, SPANS, PauseForm
 from pulljobs.schedules import acting
-from pulljobs.schedules.admin import formats
 from pulljobs.schedules.models import Schedule
 
 
@@ -33,7 +33,7 @@ def fire(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     with reporting_errors(request):
         acting.fire_now(row.name, by=request.user.get_username())
         messages.success(request, _("Schedule %s was fired.") % row)
-    return back_to(row)
+    return back_to(request, row)
 
 
 def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
@@ -43,7 +43,7 @@ def pause(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         with reporting_errors(request):
             acting.pause(row.name, _end_of(form), by=request.user.get_username())
             messages.success(request, _("Schedule %s is paused.") % row)
-        return back_to(row)
+        return back_to(request, row)
     return render_page(listed, request, row, "pause", form=form, title=_("Pause %s") % row)
 
 
@@ -54,7 +54,7 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     with reporting_errors(request):
         acting.resume(row.name, by=request.user.get_username())
         messages.success(request, _("Schedule %s is resumed.") % row)
-    return back_to(row)
+    return back_to(request, row)
 
 
 def _end_of(form: PauseForm) -> datetime | None:
@@ -73,9 +73,10 @@ def find_schedule(listed: Any, request: HttpRequest, id: int, action: str) -> Sc
     return row
 
 
-def back_to(row: Schedule) -> HttpResponseRedirect:
+def back_to(request: HttpRequest, row: Schedule) -> HttpResponseRedirect:
     """Return a redirect to the page of a schedule."""
-    return HttpResponseRedirect(formats.page_of(row))
+    page = "pulljobs_schedules_schedule_change"
+    return HttpResponseRedirect(address(site_of(request), page, row.pk))
 
 
 def render_page(
@@ -88,6 +89,6 @@ def render_page(
         "schedule": row,
         "rule": row.rule.describe(),
         "media": listed.media,
-        "back": formats.page_of(row),
+        "back": back_to(request, row).url,
     }
     return TemplateResponse(request, f"admin/pulljobs_schedules/{action}.html", page | context)

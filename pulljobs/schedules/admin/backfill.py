@@ -87,7 +87,7 @@ def _backfill(request: HttpRequest, row: Schedule, form: BackfillForm) -> HttpRe
     with reporting_errors(request):
         slots = acting.backfill(row.name, *window, by=request.user.get_username())
         messages.success(request, _("Slots that were fired: %s.") % len(slots))
-    return actions.back_to(row)
+    return actions.back_to(request, row)
 
 
 def _salt(request: HttpRequest, row: Schedule) -> str:

@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from django.db.models import QuerySet
-from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -127,11 +126,6 @@ def describe_pause_of(row: Schedule, now: datetime) -> str:
     if not row.is_paused(now):
         return ""
     return _("paused") if row.paused_until is None else _("paused %s") % _describe_pause(row)
-
-
-def page_of(row: Schedule) -> str:
-    """Return the URL of the admin page of a schedule."""
-    return reverse("admin:pulljobs_schedules_schedule_change", args=[row.pk])
 
 
 def list_facts(row: Schedule) -> list[tuple[str, str]]:

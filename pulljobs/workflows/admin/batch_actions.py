@@ -7,12 +7,12 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from pulljobs import ids
+from pulljobs.admin import formats
 from pulljobs.admin.action_pages import reporting_errors
 from pulljobs.errors import UnknownBatch
 from pulljobs.workflows.batches import auditing, reading
@@ -76,7 +76,7 @@ def ask(model_admin: Any, name: str, request: HttpRequest, id: int) -> HttpRespo
         view = reading.get(id)
     except UnknownBatch as error:
         raise Http404(str(error)) from error
-    back = reverse("admin:pulljobs_workflows_batch_change", args=[id])
+    back = formats.address(formats.site_of(request), "pulljobs_workflows_batch_change", id)
     if request.method == "POST":
         with reporting_errors(request):  # Its age may have deleted the batch just now.
             done = action.act(id, by=request.user.get_username())

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -176,10 +176,10 @@ def _describe(request: HttpRequest, view: reading.BatchView) -> dict[str, Any]:
         "queued": view.live - in_flight,
         "groups": group_by_error(request, dead),
         "is_more_dead": len(dead) == GROUPED,
-        "nested": [(_link_batch(each.id, each.name), badge(each), draw_bar(each))
+        "nested": [(job_links.link_batch(request, each.id, each.name), badge(each), draw_bar(each))
                    for each in nested[:SHOWN]],
         "is_more_nested": len(nested) > SHOWN,
-        "parent": None if view.parent_id is None else _link_batch(view.parent_id),
+        "parent": None if view.parent_id is None else job_links.link_batch(request, view.parent_id),
         "run": None if view.run_id is None else job_links.link_run(request, view.run_id),
         "actions": [
             (name, action.label)
@@ -206,10 +206,5 @@ def group_by_error(request: HttpRequest, dead: Iterable[reading.DeadMember]) -> 
 def _link_job(request: HttpRequest, job_id: int) -> SafeString | str:
     if not request.user.has_perm("pulljobs.view_job"):
         return ids.encode(job_id)
-    url = reverse("admin:pulljobs_job_change", args=[job_id])
+    url = formats.address(formats.site_of(request), "pulljobs_job_change", job_id)
     return format_html('<a href="{}">{}</a>', url, ids.encode(job_id))
-
-
-def _link_batch(batch_id: int, name: str = "") -> SafeString:
-    url = reverse("admin:pulljobs_workflows_batch_change", args=[batch_id])
-    return format_html('<a href="{}">{}</a>', url, name or ids.encode(batch_id))

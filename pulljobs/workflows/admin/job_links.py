@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -54,5 +53,5 @@ def _link(request: HttpRequest, model: str, id: int, text: str) -> SafeString | 
     shown = text or ids.encode(id)
     if not request.user.has_perm(f"pulljobs_workflows.view_{model}"):
         return shown
-    url = reverse(f"admin:pulljobs_workflows_{model}_change", args=[id])
+    url = formats.address(formats.site_of(request), f"pulljobs_workflows_{model}_change", id)
     return format_html('<a href="{}">{}</a>', url, shown)

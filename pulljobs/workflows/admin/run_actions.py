@@ -10,11 +10,11 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from pulljobs import ids
+from pulljobs.admin import formats
 from pulljobs.admin.action_pages import reporting_errors
 from pulljobs.errors import UnknownJob, UnknownRun
 from pulljobs.workflows import acting, reading
@@ -86,7 +86,7 @@ def send_signal(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse
                 _("This page had sent its signal before."),
             )
             messages.success(request, sent if is_sent else sent_before)
-        return _back(run)
+        return _back(request, run)
     return _page(model_admin, request, run, form, _("Send a signal to run %s") % run.id)
 
 
@@ -106,7 +106,7 @@ def redrive(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse:
                 by=request.user.get_username(),
             )
             messages.success(request, _("The run goes on."))
-        return _back(run)
+        return _back(request, run)
     return _page(model_admin, request, run, form, _("Redrive run %s") % run.id)
 
 
@@ -127,10 +127,9 @@ def _find_run(request: HttpRequest, id: int, verb: str) -> RunView:
         raise Http404(str(error)) from error
 
 
-def _back(run: RunView) -> HttpResponse:
-    return HttpResponseRedirect(
-        reverse("admin:pulljobs_workflows_workflowrun_change", args=[run.row.pk])
-    )
+def _back(request: HttpRequest, run: RunView) -> HttpResponseRedirect:
+    page = "pulljobs_workflows_workflowrun_change"
+    return HttpResponseRedirect(formats.address(formats.site_of(request), page, run.row.pk))
 
 
 def _page(
@@ -144,6 +143,6 @@ def _page(
         "run": run,
         "xid": ids.encode(run.row.pk),
         "title": title,
-        "back": reverse("admin:pulljobs_workflows_workflowrun_change", args=[run.row.pk]),
+        "back": _back(request, run).url,
     }
     return TemplateResponse(request, "admin/pulljobs_workflows/act.html", context)

@@ -7,7 +7,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -108,7 +108,8 @@ class WorkflowRunAdmin(ReadOnlyAdmin):
             response = super().changeform_view(request, object_id, form_url, extra_context)
         except UnknownJob as error:
             messages.warning(request, _("The run can't be shown: %s") % error)
-            return HttpResponseRedirect(reverse("admin:pulljobs_workflows_workflowrun_changelist"))
+            page = "pulljobs_workflows_workflowrun_changelist"
+            return HttpResponseRedirect(formats.address(self.admin_site.name, page))
         response.headers.setdefault("Content-Security-Policy", payloads.page_policy())
         return response
 
@@ -131,7 +132,7 @@ def _describe(request: HttpRequest, run: RunView, *, may_read: bool) -> dict[str
         "left": versions.describe_left(settings().DATABASE, row.consumer_id, run.row)
         if isinstance(row, Job) and row.state == State.QUEUED and run.row.began_for(row.message_id)
         else "",
-        "bars": timeline.draw_steps(run, may_read=may_read),
+        "bars": timeline.draw_steps(formats.site_of(request), run, may_read=may_read),
         "input": _read_input(run) if may_read else None,
         "result": timeline.show_json(run.job.result) if may_read else None,
         "is_masked": not may_read,
@@ -155,5 +156,5 @@ def _read_input(run: RunView) -> str:
 def _link_job(request: HttpRequest, row: Job | ArchivedJob | None) -> SafeString | str:
     if row is None or not request.user.has_perm(f"pulljobs.view_{row._meta.model_name}"):
         return formats.NOTHING
-    url = reverse(f"admin:pulljobs_{row._meta.model_name}_change", args=[row.pk])
+    url = formats.page_of(formats.site_of(request), row)
     return format_html('<a href="{}">{}</a>', url, ids.encode(formats.job_id_of(row)))

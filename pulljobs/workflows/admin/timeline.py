@@ -4,8 +4,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from django.urls import reverse
-
 from pulljobs import ids
 from pulljobs.admin import formats
 from pulljobs.models import ArchivedJob, Job
@@ -38,8 +36,11 @@ class Bar(NamedTuple):
         return str(self.step.row.get_kind_display()).lower()
 
 
-def draw_steps(run: RunView, *, may_read: bool) -> list[Bar]:
-    """Return a bar for each step of a run, in order, with results only if `may_read` is set."""
+def draw_steps(site: str, run: RunView, *, may_read: bool) -> list[Bar]:
+    """Return a bar for each step of a run, in order, with results only if `may_read` is set.
+
+    `site` is the name of the admin site to which links to children lead.
+    """
     if not run.steps:
         return []
     begin = min(step.row.started_at for step in run.steps)
@@ -49,12 +50,13 @@ def draw_steps(run: RunView, *, may_read: bool) -> list[Bar]:
         [id for step in run.steps for id in (step.row.children or [])[:SHOWN_CHILDREN]]
     )
     return [
-        _draw(step, start / total, (seconds or 0) / total, known, may_read=may_read)
+        _draw(site, step, start / total, (seconds or 0) / total, known, may_read=may_read)
         for step, (start, seconds) in zip(run.steps, spans, strict=True)
     ]
 
 
 def _draw(
+    site: str,
     step: StepView,
     start: float,
     length: float,
@@ -71,7 +73,7 @@ def _draw(
         began=formats.format_time(step.row.started_at),
         duration=_format_seconds(step.seconds),
         result=show_json(step.row.result) if may_read else "",
-        children=[_show_child(id, known.get(id)) for id in children[:SHOWN_CHILDREN]],
+        children=[_show_child(site, id, known.get(id)) for id in children[:SHOWN_CHILDREN]],
         more_children=max(0, len(children) - SHOWN_CHILDREN),
     )
 
@@ -88,8 +90,7 @@ def show_json(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)[:LONGEST_RESULT]
 
 
-def _show_child(id: int, job: Job | ArchivedJob | None) -> tuple[str, str, str]:
+def _show_child(site: str, id: int, job: Job | ArchivedJob | None) -> tuple[str, str, str]:
     if job is None:
         return ids.encode(id), "pruned", ""
-    page = reverse(f"admin:pulljobs_{job._meta.model_name}_change", args=[job.pk])
-    return ids.encode(id), job.state, page
+    return ids.encode(id), job.state, formats.page_of(site, job)
