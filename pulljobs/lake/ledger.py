@@ -136,7 +136,7 @@ def record_rebase(
 
 
 def end_run(using: str, lake_run: LakeRun, rows: Mapping[str, int], size: int) -> None:
-    """Mark an export run as done, with its rows by table of the lake, and its size in bytes."""
+    """Mark an export run as done, with the rows by table and the bytes that it wrote."""
     LakeRun.objects.using(using).filter(pk=lake_run.pk, state=LakeRun.State.OPEN).update(
         state=LakeRun.State.DONE, done_at=Now(), rows=dict(rows), bytes=size
     )

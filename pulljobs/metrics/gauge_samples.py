@@ -140,9 +140,9 @@ PARTS: Final[Mapping[str, Callable[[str], Iterator[Sample]]]] = {
 
 
 def find_parts() -> dict[str, Callable[[str], Iterator[Sample]]]:
-    """Return functions that each read a group of gauges, by the group's name, such as "workers".
+    """Return functions that each read a part of the gauges, by its name, such as "workers".
 
-    Groups that other apps add in `hooks.gauges` come last.
+    Parts that other apps add in `hooks.gauges` come last.
     """
     added = {name: hooks.load(module).read_samples for name, module in hooks.gauges.items()}
     return {**PARTS, **added}

@@ -68,14 +68,14 @@ class GaugeReading(threading.Thread):
         self._ended: float | None = None
 
     def run(self) -> None:
-        """Read all groups of gauges, then close the thread's connections."""
+        """Read all parts of the gauges, then close the thread's connections."""
         try:
             self.read_parts()
         finally:
             connections.close_all()
 
     def read_parts(self) -> None:
-        """Read the groups of gauges one after the other, in the calling thread."""
+        """Read the parts of the gauges one after the other, in the calling thread."""
         try:
             for name, samples in _parts():
                 self._parts[name] = samples
@@ -91,10 +91,10 @@ class GaugeReading(threading.Thread):
         return self._ended is not None and time.monotonic() - self._ended <= seconds
 
     def samples(self, last: "GaugeReading | None" = None) -> list[Sample]:
-        """Return the samples read by now, and samples that say which groups are among them.
+        """Return the samples read by now, and for each part of the gauges whether it is among them.
 
-        While this reading goes on, groups of the `last` stand in for those to come. Otherwise a
-        group that is always late would never be on the page.
+        While this reading goes on, parts of the `last` reading stand in for those to come, and
+        count. Otherwise a part that is always late would never be on the page.
         """
         is_running = self._ended is None
         parts = dict(self._parts)
@@ -108,7 +108,7 @@ class GaugeReading(threading.Thread):
 
 
 def _parts() -> Iterator[tuple[str, list[Sample]]]:
-    """Yield name and samples of each group of gauges that can be read within its time limit."""
+    """Yield name and samples of each part of the gauges that can be read within its time limit."""
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:

@@ -1,4 +1,4 @@
-"""Operations of a run on its child jobs: gather, start, and waiting for a result."""
+"""Operations of a run on its child jobs, as generators: gather, start, and wait for a result."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ def do_gather(
 
 
 def do_start(context: "RunContext", name: str, channel: str, draft: Draft | Payload) -> Operation:
-    """Publish a child job, exactly once, and return it without waiting for its end."""
+    """As the step `name`, publish a child job exactly once, and return it while it may run."""
     step = yield from _begin(context, name, "start", channel)
     if not step.is_ended:
         yield from _publish(context, step, channel, [draft], is_ended=True)

@@ -149,7 +149,7 @@ class Waiters:
         await self._leave()
 
     async def _leave(self) -> None:
-        """Wait until all claims have ended, and mark the node row of this process as stopped."""
+        """Let running claim statements end, and mark the node row of this process as stopped."""
         empty = [queue for queue in self._queues.values() if not queue.pulls]
         await asyncio.gather(*(queue.wait_for_claim() for queue in empty))
         if self._registered:

@@ -128,7 +128,7 @@ class BatchMembers(BatchUserView):
     needs = {"POST": [ADD]}
 
     def post(self, request: Request, batch: str) -> Response:
-        """Publish messages as members of a batch, and answer with how many became members."""
+        """Publish messages into a batch, and answer with the numbers of jobs and of refusals."""
         form = read_body(MembersFormBody, _read(request))
         drafts = list(map(read_member, form["Messages"]))
         with refusing(batch):
