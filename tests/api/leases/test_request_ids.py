@@ -2,12 +2,13 @@
 
 import time
 
+import httpx
 import pytest
 from django.db import transaction
 
 from pulljobs import ids, pulling
 from pulljobs.models import Consumer
-from tests.api.caller import kill, publish
+from tests.api.caller import kill, publish, subscription
 from tests.api.leases.serving import LONG, Puller, claim_elsewhere, in_flight, outcome_of
 from tests.factories import USING
 from tests.sessions import at_once, pass_time
@@ -21,6 +22,18 @@ def test_a_repeated_request_gets_the_same_claim(puller: Puller) -> None:
     assert puller.taken(Batch=5, RequestID="r", Expires=LONG) == first
     assert in_flight() == 1
     assert len(puller.taken(Batch=5, RequestID="s")) == 1
+
+
+def test_a_request_id_of_another_consumer_gets_nothing_of_its_claim(
+    puller: Puller, client: httpx.Client, base: str
+) -> None:
+    other = Puller(client, base, subscription("orders", "another"))
+    publish()
+    [ours] = puller.taken(RequestID="r")
+    [theirs] = other.taken(RequestID="r")
+    assert ours["ID"] != theirs["ID"]
+    assert ours["LeaseToken"] != theirs["LeaseToken"]
+    assert puller.taken(RequestID="r") == [ours]
 
 
 def test_a_repeat_gets_what_is_still_held(puller: Puller) -> None:
