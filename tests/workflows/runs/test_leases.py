@@ -10,15 +10,23 @@ from django.db import OperationalError, connections, transaction
 from psycopg.errors import ProgramLimitExceeded
 
 from pulljobs import ids, operating
-from pulljobs.errors import LeaseLost
+from pulljobs.errors import LeaseLost, WorkflowError
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.storage import nodes, statements
 from pulljobs.testing import drain
-from pulljobs.workflows import Run, effects, redrive, signal, signals
+from pulljobs.workflows import (
+    Run,
+    create_signal_token,
+    effects,
+    redrive,
+    signal,
+    signal_tokens,
+    signals,
+)
 from pulljobs.workflows.models import Batch, RunSignal, WorkflowRun, WorkflowStep
 from tests.factories import USING, ConsumerFactory, claimed
-from tests.sessions import query, run, session
+from tests.sessions import Thread, at_once, blocked_by, query, run, session, wait_until
 from tests.workflows.runs.conftest import Bench
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -362,3 +370,21 @@ def test_a_wake_up_without_the_lock_leaves_the_signal_of_a_run_in_flight_new(ben
         params = {"run_ids": [run_id], "is_alone": is_alone, "database_channel": "pulljobs"}
         assert not statements.run(USING, "wake_runs", params)
         assert RunSignal.objects.get().is_new is is_alone
+
+
+def test_of_several_senders_at_once_with_a_dedupe_id_one_sends_the_signal(bench: Bench) -> None:
+    run_id = bench.start()
+    sent = at_once(8, lambda number: signal(run_id, "approval", number, dedupe_id="one"))
+    assert (sum(sent), RunSignal.objects.count()) == (1, 1)
+
+
+def test_a_token_that_another_transaction_uses_up_meanwhile_sends_nothing(bench: Bench) -> None:
+    token = create_signal_token(bench.start(), "approval")
+    with session() as other:
+        other.execute("UPDATE pulljobs_signal_token SET used_at = now()")
+        late = Thread(lambda: signal_tokens.send(token, None))
+        wait_until(lambda: blocked_by(other))
+        other.commit()
+    with pytest.raises(WorkflowError, match="used"):
+        late.result()
+    assert not RunSignal.objects.exists()
