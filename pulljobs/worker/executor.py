@@ -177,6 +177,8 @@ def _run_in_transaction(job: ClaimedJob) -> None:
     with transactions.committing(partial(_emit_failure, job)):
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         transactions.check()
+        if job.taken_away:  # Over its time limit: another outcome is about to be written.
+            raise LeaseLost(job.id)
         end_now(job)
         with keeping_plans(settings().DATABASE):
             finished = _finish(job, outcome._replace(run=job))

@@ -100,29 +100,56 @@ def test_lost_lease_undoes_the_effects() -> None:
     assert jobs.get(job.id).state == State.DEAD
 
 
+@pytest.mark.parametrize("is_acked", [True, False])
 @pytest.mark.parametrize("is_written_first", [True, False])
-def test_an_acked_job_over_its_time_limit_is_not_delivered_without_its_effects(
-    is_written_first: bool,
+def test_a_transactional_job_over_its_time_limit_is_not_delivered(
+    is_written_first: bool, is_acked: bool
 ) -> None:
-    """The commit and the timeout of the job race. Only what is written first counts."""
+    """A handler that returns because it sees `job.lost` has done only a part of its work."""
 
     def function(job: ClaimedJob) -> None:
         effect(job)
-        job.ack()
+        if is_acked:
+            job.ack()
         [run] = bench.buffer.runs.current()
         run.cancel(CancelReason.TIMED_OUT)
         if is_written_first:
             Thread(bench.flusher.tick).result()
 
+    bench, job = begin(function)
+    bench.buffer.end(job, perform(job))
+    bench.flusher.tick()
+    assert (jobs.get(job.id).state, Group.objects.count()) == (State.QUEUED, 0)
+    assert "over its timeout" in (jobs.get(job.id).error or "")
+
+
+def test_a_job_whose_time_ends_while_its_outcome_is_written_is_delivered_with_its_effects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finish = pulling.finish
+
+    def finish_late(*args: Any) -> Any:
+        [run] = bench.buffer.runs.current()
+        run.cancel(CancelReason.TIMED_OUT)
+        return finish(*args)
+
+    bench, job = begin(effect)
+    monkeypatch.setattr(pulling, "finish", finish_late)
+    settlement = perform(job)
+    monkeypatch.undo()
+    bench.buffer.end(job, settlement)
+    bench.flusher.tick()
+    assert (jobs.get(job.id).state, Group.objects.count()) == (State.DELIVERED, 1)
+
+
+def begin(function: Callable[[ClaimedJob], Any]) -> tuple[FlusherBench, ClaimedJob]:
+    """Begin the run of a job whose handler is transactional."""
     [job] = claim_of(function, transactional=True)
     bench = FlusherBench([job])
     runs = bench.buffer.runs
     slot = runs.slot(0, lambda run: bench.buffer.add(run.job, outcome_of_cancelled(run)))
     runs.begin(job, slot, time.monotonic())
-    bench.buffer.end(job, perform(job))
-    bench.flusher.tick()
-    end = (State.QUEUED, 0) if is_written_first else (State.DELIVERED, 1)
-    assert (jobs.get(job.id).state, Group.objects.count()) == end
+    return bench, job
 
 
 @pytest.mark.parametrize("policy", ["nack_on_error", "reject_on_error", "ack", "manual"])
