@@ -10,6 +10,7 @@ from tests.browser.pages import (
     DESKTOP,
     PHONE,
     Visitor,
+    change_look,
     is_too_wide,
     temporary_rows,
     violations,
@@ -76,6 +77,15 @@ def test_pages_of_batches_are_accessible_and_fit_the_screen(
     assert problems == []
     page.get_by_role("link", name="nightly-invoices").click()
     expect(page.get_by_role("heading", name="Batch nightly-invoices")).to_be_visible()
+
+
+def test_a_button_with_a_long_name_fits_the_screen(visitor: Visitor, batch: str) -> None:
+    rename = "UPDATE pulljobs_batch SET name = %s WHERE id = %s RETURNING 1"
+    visitor.site.project.query(rename, "W" * 200, BATCH)
+    page = visitor.open(f"pulljobs_workflows/batch/{BATCH}/cancel/", size=PHONE)
+    assert not is_too_wide(page)
+    change_look(page, "light", DESKTOP)
+    assert not is_too_wide(page)
 
 
 def test_an_operator_cancels_a_batch(visitor: Visitor, batch: str) -> None:
