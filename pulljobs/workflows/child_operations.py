@@ -36,7 +36,7 @@ def do_gather(
 
 
 def do_start(context: "RunContext", name: str, channel: str, draft: Draft | Payload) -> Operation:
-    """As the step `name`, publish a child job exactly once, and return it while it may run."""
+    """Publish a child job exactly once, as the step `name`, and return it while it may run."""
     step = yield from _begin(context, name, "start", channel)
     if not step.is_ended:
         yield from _publish(context, step, channel, [draft], is_ended=True)
