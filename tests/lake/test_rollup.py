@@ -1,5 +1,6 @@
 """Rollups equal a count by SQL over the archive, even if rows come late or are counted again."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
@@ -33,6 +34,7 @@ from tests.sessions import session as database_session
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HOUR = timedelta(hours=1)
+ZONE: Final = "spark.sql.session.timeZone"
 DEATHS: Final[list[dict[str, Any]]] = [
     {"reason": "killed"},
     {"reason": "rejected", "error": "ValueError: no 17 in 'x'  at 0x7f3a\nTraceback"},
@@ -277,8 +279,18 @@ def stored() -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
+@pytest.fixture
+def zone(spark: SparkSession) -> Iterator[None]:
+    """Give Spark's session a time zone whose hours begin within those of UTC."""
+    before = spark.conf.get(ZONE)
+    assert before
+    spark.conf.set(ZONE, "Asia/Kathmandu")
+    yield
+    spark.conf.set(ZONE, before)
+
+
 def test_spark_and_this_process_count_equal_rows(
-    lake: Lake, history: History, consumer: Consumer, spark: SparkSession
+    lake: Lake, history: History, consumer: Consumer, spark: SparkSession, zone: None
 ) -> None:
     """Rollups by Spark and by this process are equal, and each merges the sketches of the other.
 

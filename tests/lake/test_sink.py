@@ -70,6 +70,15 @@ def test_every_batch_once_with_a_driver_killed_between_the_commits(
     assert len({batch.query_id for batch in batches}) == 1
 
 
+def test_a_query_with_a_new_checkpoint_publishes_everything_that_it_reads(
+    spark: SparkSession, source: str, tmp_path: Path
+) -> None:
+    channel = ConsumerFactory.create().channel.name
+    for checkpoint in ("first", "first", "second"):
+        run(spark, source, tmp_path / checkpoint, channel)
+    assert payloads() == sorted(EVERY * 2)
+
+
 def test_bad_rows_stop_the_query_or_are_kept(
     spark: SparkSession, source: str, tmp_path: Path
 ) -> None:

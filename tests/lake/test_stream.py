@@ -25,7 +25,7 @@ from pyspark_pulljobs import (
     waiting,
 )
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.lake.streams import batch, job_ids, options, source, states
+from tests.lake.streams import Source, batch, job_ids, options, source, states
 from tests.sessions import PATIENCE_SECONDS, query, wait_until
 from tests.workflows.conftest import fill, sweep
 
@@ -248,6 +248,25 @@ def test_available_now_ends_with_what_was_there(consumer: Consumer, exclusive: b
         with source(consumer) as next_query:  # at once: the first query released it
             assert set(job_ids(next_query.run())) <= set(late)
     assert received == made
+
+
+def test_a_stream_continues_with_other_options_and_repeats_a_batch_whose_checkpoint_is_lost(
+    consumer: Consumer,
+) -> None:
+    made = published(consumer, 14)
+    with source(consumer) as stream:
+        assert job_ids(stream.run()) == made[:10]
+        reached = stream.at
+    restarted = Source(options(consumer, maxRowsPerBatch=3, partitions=2, lease=60), reached)
+    assert job_ids(restarted.run()) == made[10:13]
+    restarted.reader.stream._links.drop()
+    with source(consumer) as without_checkpoint:
+        received: list[int] = []
+        while len(received) < 4:
+            received += job_ids(without_checkpoint.run())
+        assert without_checkpoint.run() == []
+    assert received == made[10:]
+    assert states() == {}
 
 
 def test_a_publish_wakes_a_stream_that_waits(
