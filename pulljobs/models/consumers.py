@@ -217,6 +217,9 @@ class Consumer(FlowLimits, TokenHolder):
         ]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
+        written = kwargs.get("update_fields")
+        if written is None or self.limit_fields & set(written):
+            self._check_choices()
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
         self.key_rate_per_second = rates.parse_rate(self.rate) if self.rate_per_key else None
@@ -302,6 +305,11 @@ class Consumer(FlowLimits, TokenHolder):
                 _BOUND,
             )
         raise_wrong(bounds)
+
+    def _check_choices(self) -> None:
+        """Raise ValidationError for an unknown value, which a publish to a full key would meet."""
+        checked = {"key_overflow", "key_limit_counts"}
+        self.clean_fields({field.name for field in self._meta.fields} - checked)
 
     def signing_secrets(self) -> list[str]:
         """Return the secrets that sign push deliveries, the newest first.

@@ -401,6 +401,8 @@ def claim_params(consumer: Consumer, request_id: str) -> dict[str, object]:
         ({"exclusive_keys": True, "fair_by_key": True}, "exclusive_keys"),
         ({"key_overflow": "drop_oldest"}, "key_overflow"),
         ({"key_limit_counts": "live"}, "key_limit_counts"),
+        ({"max_queued_per_key": 1, "key_overflow": "drop"}, "key_overflow"),
+        ({"max_queued_per_key": 1, "key_limit_counts": "all"}, "key_limit_counts"),
     ],
 )
 def test_limits_that_contradict_each_other_are_not_saved(
