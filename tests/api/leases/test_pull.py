@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from pulljobs import ids, operating, pulling
 from pulljobs.api.bodies import render_stored_time, render_time
 from pulljobs.api.exceptions import RefusedRequest
+from pulljobs.api.leases.bodies import PulledJobBody
 from pulljobs.api.leases.encoding import encode_answer
 from pulljobs.api.leases.long_poll import waiters
 from pulljobs.api.leases.long_poll.pending import PendingPull, PullRequest
@@ -52,7 +53,7 @@ REFUSED = [
     (b" " * 20_000 + b"{}", 413, "body_too_large", "16384"),
 ]
 
-JOB: Any = {
+JOB: PulledJobBody = {
     "ID": "0ds3v5rd50sg2b4o0010",
     "Priority": -1,
     "RetryCount": 0,
