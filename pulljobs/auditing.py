@@ -71,8 +71,8 @@ def begin(
     """Record an action on all selected jobs that exist by now.
 
     Nothing changes yet: `proceed` carries it out, and so does every worker. `subject` describes the
-    selection in words, `expected` is the preview that the operator saw. `at` is the due time for a
-    reschedule. Raise ValueError for a time that is naive, before 1000 or over 100 years ahead.
+    selection in words, and `expected` is what the operator saw: both are stored. `at` is the time
+    of a reschedule. Raise ValueError if it is naive, before 1000 or over 100 years ahead.
     """
     operating.check_due(at)
     using = settings().DATABASE
@@ -132,9 +132,9 @@ def note(act: str, *, by: str, subject: str, at: datetime | None = None, done: i
 
 
 def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator[int]:
-    """Record an action that the caller carries out by iterating over `steps`, and yield each item.
+    """Yield the items of `steps`, which carry out an action, and count them in a new audit entry.
 
-    An item is the number of jobs that one batch changed. The audit entry counts it first.
+    An item is the number of jobs that one batch changed. It is counted before it is yielded.
     """
     rows = AuditEntry.objects.using(settings().DATABASE)
     entry = rows.create(by=by, act=act, subject=subject, finished_at=Now())
@@ -144,7 +144,7 @@ def noting(steps: Iterable[int], act: str, *, by: str, subject: str) -> Iterator
 
 
 def note_pause(token_holder: Channel | Consumer, until: datetime | None, *, by: str) -> None:
-    """Record a pause, or its end, of a channel or consumer."""
+    """Record that a channel or consumer was paused until this time, or resumed (None)."""
     act = AuditEntry.Act.PAUSE if until else AuditEntry.Act.RESUME
     note(act, by=by, subject=token_holder.describe(), at=until)
 
@@ -170,7 +170,7 @@ def _for(event: Event, selection: Selection) -> Selection:
 
 
 def _proceed(entry_id: int | None) -> bool:
-    """Carry out one batch of an unfinished action. Return True if there may be another batch."""
+    """Carry out a batch of this unfinished action (None: any). Return True if more may follow."""
     using = settings().DATABASE
     with brief(using):
         entry = audit.locked(using, entry_id)

@@ -86,7 +86,7 @@ def _exponential(first: float, factor: float) -> Iterator[float]:
 
 
 def _rising(endless: Iterator[float], highest: str | float) -> Delays:
-    """Return the first delays of an endless series, until they reach the cap or stop rising."""
+    """Return the first delays of an endless series, each at most `highest`, while they rise."""
     delays: list[float] = []
     cap = min(float(highest), LONGEST)
     for seconds in islice(endless, _MOST_DELAYS):

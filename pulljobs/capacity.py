@@ -93,7 +93,7 @@ class Machine:
 
 
 class Needs(NamedTuple):
-    """Processors, commits and bytes that a load takes."""
+    """Resources that a load takes: processors, commits, and bytes of WAL and of disk."""
 
     server_cores: float
     worker_cores: float

@@ -112,7 +112,7 @@ class ClaimedJob:
 
     @property
     def lease_duration(self) -> timedelta:
-        """Length of a full lease of this job."""
+        """Time from a claim or a renewal of the job to the end of its lease."""
         return self._grant.lease_duration
 
     def report_end(self, result: Result) -> None:
@@ -251,7 +251,8 @@ class ClaimedJob:
         """Let no process claim jobs of this consumer for a duration, or until an aware time.
 
         With `key=True` only jobs of this job's key wait. Handlers that run go on, the other claimed
-        jobs are released. It is written before this job's outcome, and shortens no other throttle.
+        jobs are released. The worker writes the throttle before this job's outcome, and a throttle
+        that lasts longer stays.
         """
         self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 
@@ -265,13 +266,13 @@ class ClaimedJob:
     def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
         """Retry the job after the given delay, by default after the consumer's own.
 
-        The retry is charged. Return False if the job has an outcome already.
+        The retry is charged. Return False if the job has an outcome already, or is lost.
         """
         retry = Retry(after=after, reason=error)
         return self._settle(lambda: outcomes.retry(self.held, clean(retry.reason), after=after))
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
-        """Make the job DEAD without further retries. Return False if it has an outcome already."""
+        """Make the job DEAD without a retry. Return False if it has an outcome or is lost."""
         return self._settle(lambda: outcomes.reject(self.held, clean(str(reason))))
 
     def extend(self, since: float) -> None:

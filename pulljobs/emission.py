@@ -117,7 +117,10 @@ def emit_given_back(using: str, done: Finished) -> None:
 
 
 def _find(using: str, find_names: FindNames) -> Mapping[int, ConsumerNames]:
-    """Return names of channel and consumer by job id, or {} if the query fails after a commit."""
+    """Return names of channel and consumer by job id, or {} if the query fails after a commit.
+
+    In the caller's transaction its error is raised.
+    """
     known: dict[int, ConsumerNames] = {}
     with after_commit(using, "the search for the names of consumers"):
         known |= find_names()

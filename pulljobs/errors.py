@@ -50,7 +50,7 @@ LONGEST_NOTE: Final = 200
 
 
 class PulljobsError(Exception):
-    """Base of all errors of pulljobs. They pass between processes, as those of a process pool."""
+    """Base of all errors of pulljobs. They can be pickled, so a process pool can pass them on."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default pickle calls the class with the text in place of its arguments.

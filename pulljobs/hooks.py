@@ -70,7 +70,10 @@ class WorkerLoop(Protocol):
         """PostgreSQL channel whose notifications wake the loop."""
 
     def wake(self) -> None:
-        """Note that the next pass has to look for work. Any thread may call this."""
+        """Make the next pass look for work. Any thread may call this.
+
+        The worker then also ends the wait before that pass.
+        """
 
     def tick(self) -> float:
         """Do one pass and return the seconds to wait before the next."""

@@ -72,7 +72,10 @@ def decode(text: str) -> int:
 
 
 def number_of(text: str) -> int:
-    """Return the id of a public form, or of the decimal number that logs show."""
+    """Return the id of a public form, or of the decimal number that logs show.
+
+    Raise ValueError for any other text.
+    """
     is_number = text.isascii() and text.isdecimal() and len(text) < _XID_LENGTH
     return int(text) if is_number and int(text) <= LARGEST_ID else decode(text)
 

@@ -64,7 +64,7 @@ class Runner:
         self._thread.start()
 
     def wake(self) -> None:
-        """End the wait before the next pass."""
+        """End the wait before the next pass. If a pass is running, no wait follows it."""
         if not self._woken.is_set():
             self._woken.set()
 
@@ -170,7 +170,7 @@ def give_way() -> None:
 def repeat_each(parts: Iterable[Callable[[], bool]]) -> bool:
     """Call each function again while it returns True, but not for longer than PART_SECONDS.
 
-    Return True if one has more to do. A function whose wait for a lock timed out does not stop the
+    Return True if any has more to do. A function whose wait for a lock timed out does not stop the
     others: its OperationalError is raised after them.
     """
     has_more, late = False, None

@@ -301,11 +301,11 @@ def prunable(age: timedelta) -> list[OldPartition]:
 def prune(
     age: timedelta, on_partition: Callable[[Partition], object] = lambda partition: None
 ) -> Iterator[Partition | None]:
-    """Drop partitions wholly older than `age`, and delete other rows of that age.
+    """Drop partitions of messages and the archive wholly older than `age`, and other old rows.
 
-    Yield each partition that was dropped, and None after other deletions. `on_partition` is
-    called with each partition that is old enough, dropped or not. A role that does not own the
-    tables leaves the partitions alone.
+    Live jobs and their messages stay. Yield each partition that was dropped, and None after other
+    deletions. `on_partition` is called with each partition that is old enough, dropped or not. A
+    role that does not own the tables leaves the partitions alone.
     """
     using, keepers = settings().DATABASE, _active_keepers()
     is_owner = not partitions.not_owned(using)

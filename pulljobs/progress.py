@@ -95,7 +95,7 @@ def count_items(items: Iterable[T], progress: Progress) -> Iterator[T]:
 
 
 def format_line(title: str, done: int, total: int | None, unit: str, seconds: float) -> str:
-    """Return a line with the finished units, the rate and the remaining time."""
+    """Return a line with the finished units, their rate and, with a total, the remaining time."""
     share = "" if total is None else f" of {total:,}"
     parts = [f"{title}: {done:,}{share} {unit}"]
     if done:

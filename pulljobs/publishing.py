@@ -167,7 +167,7 @@ def publish_all_checked(
     *,
     batch_id: int | None = None,
 ) -> list[Receipt]:
-    """Publish checked messages in the caller's transaction. Return their receipts in order.
+    """Publish checked messages in a transaction that the caller opened. Return receipts in order.
 
     Raise UnknownChannel. The receipts report duplicates and full keys, which do not raise. With
     `batch_id` the jobs belong to that batch, and the caller adds them to its counted members.

@@ -90,7 +90,7 @@ class Claim(NamedTuple):
 
     @property
     def limited_for(self) -> timedelta | None:
-        """Time for which a rate or a throttle allows no further job, or None if neither does."""
+        """Time until a rate or a throttle allows a further job, or None if neither refused one."""
         return self.next_due if self.refusal in (RATE_LIMITED, THROTTLED) else None
 
     @property
@@ -233,7 +233,7 @@ class Puller:
 
 
 def _limit_of(claimed: Claimed) -> Refusal | NotYet | None:
-    """Return why a claim got no more jobs, and the time until it can, if that is known."""
+    """Return why a claim got no more jobs, as a NotYet if the time until it can is known."""
     if claimed.refusal in TIMED and claimed.next_due is not None:
         return NotYet(claimed.refusal, claimed.next_due)
     return claimed.refusal

@@ -243,7 +243,7 @@ def _put(
 
 
 def _reset(token_holder: Channel | Producer | Consumer) -> None:
-    """Set all fields to the defaults of a new row, before a deleted row is used again."""
+    """Set the fields of a deleted row, without saving, to the defaults of a new row."""
     for field in token_holder._meta.concrete_fields:
         if field.name not in KEPT:
             setattr(token_holder, field.attname, field.get_default())
@@ -298,9 +298,9 @@ def delete_consumer(
 
 
 def _is_gone(consumer: Consumer, counted: Stats) -> bool:
-    """Return True if a consumer is marked as deleted and has nothing left to delete.
+    """Return True if a consumer is marked as deleted and `delete_consumer` has nothing left to do.
 
-    DEAD jobs are deleted, but none of a consumer with queued or running jobs, which the admin may
-    have marked as deleted.
+    Its DEAD jobs are left to delete, unless it has queued or running jobs, too: the admin may have
+    marked such a consumer as deleted.
     """
     return consumer.deleted_at is not None and bool(counted.live or not counted.dead)

@@ -138,7 +138,7 @@ def _dispatch_batch(using: str) -> int | None:
 
 
 def _dispatch_free(using: str) -> int | None:
-    """Publish a batch of due messages, but put off for a second those that wait long for a lock."""
+    """Publish as `dispatch_some` does, but put messages that wait for a lock off for a second."""
     with brief(using):
         query(using, "SELECT set_config('lock_timeout', %s, true)", [SHORT_WAIT])
         due = scheduled.due(using, BATCH)
@@ -148,7 +148,7 @@ def _dispatch_free(using: str) -> int | None:
 
 
 def _try_without_waiting(using: str, due: ScheduledMessage) -> bool:
-    """Publish a message and return True. Put it off and return False if it is locked or refused."""
+    """Publish a message. Return False if it was put off because of a lock or a refusal."""
     try:
         return _try_to_publish(using, due)
     except OperationalError as error:

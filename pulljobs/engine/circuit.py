@@ -144,7 +144,7 @@ class Circuit:
     def count_result(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
         """Count a job's result, unless the circuit changed after its claim, which noted `ticket`.
 
-        Return True if the result changed the level, which decides how long the circuit is open.
+        Return True if the result opened the circuit, for the first time or again, or closed it.
         """
         if not (self.initial and self.longest):
             return False
@@ -175,14 +175,14 @@ class Circuit:
         return min(self.initial * 2.0**passes, self.seconds(self.level))
 
     def _spread(self, seconds: float) -> float:
-        """Add a little more to the seconds at each call, so that jobs come back one by one."""
+        """Return the seconds plus a bit more at each call, so that jobs come back one by one."""
         self._given_back += 1
         return seconds + self._given_back * SPREAD
 
     def _end_trial(self, job: Hashable, result: Result, now: float) -> bool:
         """Count the result of the probe, or of a known failing job that runs next to it.
 
-        The probe is the job that a half-open circuit lets run. Return True if the level changed.
+        A half-open circuit lets the probe run. Return True if the circuit opened again or closed.
         """
         if job == self._probe:
             self._probe = None

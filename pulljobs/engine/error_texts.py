@@ -12,7 +12,7 @@ def format_error(error: BaseException) -> str:
 
 
 def format_reason(error: BaseException) -> str:
-    """Return the text of an error, or its traceback if a handler gave it a text that fails."""
+    """Return `str(error)`, or the result of `format_error` if `str` raises an exception."""
     try:
         return str(error)
     except BaseException:

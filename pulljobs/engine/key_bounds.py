@@ -54,7 +54,7 @@ def lock(run: Run, messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
-    """Publish a message by the parameters of publish_one.sql, in its own transaction or savepoint.
+    """Publish a message by the parameters of publish_one.sql, inside the caller's atomic block.
 
     If the result has `full`, the caller rolls back. The returned keys are those of dropped jobs:
     the caller frees them after the commit, because before it their rows would be locked for claims.
@@ -78,7 +78,7 @@ def publish(run: Run, message: Mapping[str, Any]) -> tuple[Published, set[Key]]:
 
 
 def _lock_full(run: Run, message: Mapping[str, Any]) -> list[_Full]:
-    """Lock the key of a message, and the queued jobs that are dropped or replaced for it.
+    """Lock the key of a message, and the queued jobs that have to give way to it.
 
     Return the consumers for which the key is full. If a claim takes one of these jobs meanwhile,
     the key may no longer be full, so its jobs are counted again.

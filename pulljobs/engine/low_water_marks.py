@@ -81,7 +81,10 @@ class Entry(NamedTuple):
         return len(self.priorities) == 1 and self.until is None and self.mark_ats[0] > BEGINNING
 
     def beyond(self, reached: Mapping[int, Position | None]) -> "Entry":
-        """Return the entry of a claim that goes on where a claim from this entry has ended."""
+        """Return the entry for a claim that goes on behind these positions, given by priority.
+
+        A priority whose position is None stays where it is in this entry.
+        """
         positions = map(Position, self.mark_ats, self.mark_ids)
         starts = dict(zip(self.priorities, positions, strict=True))
         for priority, position in reached.items():
@@ -154,7 +157,8 @@ class LowWaterMarks:
         """Raise the marks by the result of a claim that entered at them.
 
         The arguments but `full` are fields of `Claimed`. `reached` has every priority that the
-        claim walked. `full` is True if the claim got as many jobs as it wanted.
+        claim walked, with None if its mark stays. `full` is True if the claim got as many jobs as
+        it wanted.
         """
         if len(reached) > MANY_PRIORITIES or (
             self.claims and started_at < self.claims[-1].started_at
@@ -197,7 +201,8 @@ class LowWaterMarks:
     def lower(self) -> bool:
         """Lower all marks to the start of the range below them where jobs may be left.
 
-        Return False if there is no such range. It replaces the scan of the range in slices.
+        Return False if there is no such range. The next claim then walks the whole range, which
+        need not be scanned in slices.
         """
         if self.below is None:
             return False

@@ -43,7 +43,7 @@ def expect() -> None:
 
 
 def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], frozenset[int]]:
-    """Finish jobs. Return the rows of finish.sql, and the ids of batches whose members ended.
+    """Finish jobs. Return the rows of finish.sql, and ids of batches of which a member ended.
 
     `run` runs the statement of a name for these jobs, whose number is `jobs`. If finish.sql leaves
     out some, finish_members.sql runs for all of them: the others are settled by then.
@@ -59,7 +59,7 @@ def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], froze
 
 
 def deliver(run: RunEach, claims: Sequence[Claim]) -> tuple[list[Delivered], frozenset[int]]:
-    """Deliver jobs of claims. Return rows of deliver.sql, and ids of batches whose members ended.
+    """Deliver jobs of claims. Return rows of deliver.sql, and ids of the batches of these jobs.
 
     If deliver.sql leaves out jobs of a claim, deliver_members.sql runs for all of them: the claim
     has two rows then. If members are expected, it runs at once (deliver_member.sql for one job).
@@ -88,7 +88,7 @@ def _note_delivered(delivered: Iterable[Delivered]) -> frozenset[int]:
 
 
 def note_ended(rows: Iterable[Row]) -> frozenset[int]:
-    """Return the ids of batches whose members ended. If there are any, expect more members."""
+    """Return ids of batches of which a job of these rows ended. If there are any, call `expect`."""
     ended = frozenset(row.batch_id for row in rows if row.state != State.QUEUED) - {None}
     if ended:
         expect()

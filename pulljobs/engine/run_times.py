@@ -38,7 +38,10 @@ class RunTime:
     _deviation: float = 0.0
 
     def note(self, seconds: float, begun_at: float = 0.0) -> None:
-        """Include a run of the handler in the mean: its seconds, and its monotonic start."""
+        """Include a run of the handler in the mean. `begun_at` is its monotonic start.
+
+        Runs that start less than `SAMPLE` seconds later need not be noted: see `due`.
+        """
         self.due = begun_at + SAMPLE
         if self.expected == UNKNOWN:
             self.expected = self._mean = seconds

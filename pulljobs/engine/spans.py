@@ -111,7 +111,7 @@ def traced(
 
 @contextmanager
 def step(name: str, number: int) -> Iterator[None]:
-    """Trace the step of a run in this block."""
+    """Trace a step of a run in this block. `number` counts the steps of that name, from 1 on."""
     attributes: dict[str, str | int] = {
         "pulljobs.step.name": name,
         "pulljobs.step.number": number,

@@ -22,7 +22,7 @@ def switch(on: bool) -> None:
 def publishing(
     channel: str, headers: Sequence[MutableMapping[str, str]]
 ) -> AbstractContextManager[None]:
-    """Return a span around the write of messages, which adds its context to their headers."""
+    """Return a span around the write of messages. It adds its context to headers without one."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans
@@ -60,7 +60,7 @@ def handler(
 
 
 def step(name: str, number: int) -> AbstractContextManager[None]:
-    """Return a span around a step of a run, as a child of the span of its handler."""
+    """Return a span around a step of a run, below its handler's. `number` is as in `spans.step`."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans
@@ -69,7 +69,7 @@ def step(name: str, number: int) -> AbstractContextManager[None]:
 
 
 def delivery(function: Callable[[Any], Any], names: tuple[str, str]) -> Callable[[Any], Any]:
-    """Return the function that delivers jobs to a push consumer with a span around each call."""
+    """Return the function of a push consumer with a span a call. `names`: channel and consumer."""
     if not _is_on:
         return function
     from pulljobs.engine import spans

@@ -35,8 +35,8 @@ class Claimer:
     ) -> Claimed:
         """Claim up to `wanted` jobs by the known rules of the consumer (guards).
 
-        If the claim finds that the rules have changed, read them and repeat the claim. `fit` limits
-        the size of the jobs.
+        If the claim finds that the rules have changed, read them and repeat the claim. `fit` calls
+        the claim for fewer jobs again until they fit.
         """
         while True:
             ring = self.ring.entry_above()

@@ -83,9 +83,9 @@ def _try(
 def _lock_and_claim(
     session: Session, params: dict[str, Any], seen: Sequence[_Seen], most_keys: int
 ) -> tuple[Row, list[str]]:
-    """Lock up to `most_keys` free keys of these jobs and claim the jobs, in one transaction.
+    """Lock up to `most_keys` free keys of these jobs. Claim a job of each, and jobs without key.
 
-    Return the row of the claim, and the keys that were locked.
+    Both are in one transaction. Return the row of the claim, and the keys that were locked.
     """
     params = {
         **params,

@@ -70,9 +70,9 @@ class Bucket(NamedTuple):
         return timedelta(seconds=max(seconds - passed, 0)) + ROUNDING
 
     def spend(self, session: Session, job_ids: Sequence[int]) -> "Bucket":
-        """Take the costs of these jobs and return the bucket with the tokens that are left.
+        """Take the costs of these jobs out of the bucket's row. Return the bucket as it is then.
 
-        Raise NotEnoughTokens if the jobs cost more than there are tokens.
+        Raise NotEnoughTokens, and write nothing, if the jobs cost more than there are tokens.
         """
         if not (job_ids or self.is_outdated):
             return self
@@ -101,7 +101,7 @@ class Allowance(NamedTuple):
 
     @property
     def tokens(self) -> float:
-        """Tokens that a claim may take, at least 0."""
+        """Tokens that a claim may take, at least 0, or ANY_NUMBER without a rate limit."""
         return max(0.0, min((bucket.tokens for bucket in self.buckets), default=float(ANY_NUMBER)))
 
     def most(self, job_cost: float) -> int:
@@ -119,7 +119,7 @@ class Allowance(NamedTuple):
 
     @property
     def spent(self) -> float:
-        """Tokens that the claimed jobs cost, or without a rate limit the number of these jobs."""
+        """Tokens that `spend` took for its jobs, or without a rate limit the number of jobs."""
         return max((bucket.spent for bucket in self.buckets), default=float(self.taken))
 
     @property
@@ -130,18 +130,20 @@ class Allowance(NamedTuple):
         return NotYet(Refusal.RATE_LIMITED, self.time_to(1))
 
     def spend(self, session: Session, job_ids: Sequence[int]) -> "Allowance":
-        """Take the costs of claimed jobs in the transaction of their claim. Return what is left.
+        """Take the costs of claimed jobs out of the buckets' rows. Return the allowance then left.
 
-        Raise NotEnoughTokens if they cost more than there are tokens. The caller then rolls back.
+        It runs in the transaction of the claim, which the caller rolls back on NotEnoughTokens: the
+        jobs cost more than there are tokens.
         """
         left = None if self.room is None else self.room - len(job_ids)
         buckets = tuple(bucket.spend(session, job_ids) for bucket in self.buckets)
         return Allowance(left, buckets, len(job_ids))
 
     def name_limit(self, claimed: Claimed, next_cost: float) -> Claimed:
-        """Return the result of a claim, completed by the limit that kept it from getting more jobs.
+        """Return the result of a claim with the limit that kept it from more jobs as its refusal.
 
-        This allowance is what the claim left after it took as many jobs as were allowed.
+        This allowance is what the claim left. If it has tokens for a further job, which costs
+        `next_cost`, the result has `more` in place of a refusal.
         """
         if self.room == 0 or not self.buckets:
             # The transaction that makes room wakes the waiters, so no claim has to come before.
@@ -176,6 +178,6 @@ def _to_buckets(rows: Iterable[Any]) -> Iterable[Bucket]:
 
 
 def give_back(session: Session, released: Sequence[Held]) -> None:
-    """Give back the tokens that released jobs took, in the transaction that released them."""
+    """Give the tokens of jobs that this transaction has released back to their buckets."""
     if released:
         session.run("give_back", held_columns(released))

@@ -27,7 +27,10 @@ _held_job: Final = tuple_maker(HeldJob)
 
 
 def held_jobs(row: Row, priorities: Sequence[int]) -> list[HeldJob]:
-    """Return the jobs of a claim from the row of its statement, which has an array per column."""
+    """Return the jobs of a claim from the row of its statement, which has an array per column.
+
+    `priorities` are those of the jobs, in the same order.
+    """
     columns = (
         row.job_ids,
         row.message_ids,

@@ -101,7 +101,7 @@ class TurnClaim:
         """Give turns to keys that got a job just when the claim ended their turns for lack of jobs.
 
         Another process may have seen that job while the key had its turn, and gave it no new turn.
-        Return the claim, changed if more jobs are claimable now.
+        Return the claim with `more` set if a key got a turn. No further job is claimed here.
         """
         if not self.is_emptied or not _discover_once(session, consumer_id, entry).turns:
             return claimed
@@ -203,6 +203,6 @@ def free_turns(session: Session, keys: Collection[Key]) -> bool:
 
 
 def give_back(session: Session, released: Sequence[Held]) -> None:
-    """Give back tokens of the rates of keys, in the transaction that released these jobs."""
+    """Give the tokens of jobs that this transaction has released back to the rates of keys."""
     if released:
         session.run("give_back_to_keys", held_columns(released))

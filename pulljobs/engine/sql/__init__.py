@@ -83,9 +83,9 @@ def _is_line_of(line: str, name: str) -> bool:
 
 
 def expand(text: str, fragments: Traversable) -> LiteralString:
-    """Replace each `${name}` in a text by `name.sql` without its header, or by a constant.
+    """Replace each `${name}` in a text by the constant, statement or fragment of that name.
 
-    That file is the statement of the name, or else a file in the folder of fragments.
+    A statement is filled in without its header. `fragments` is the folder of fragments.
     """
 
     def fill_in(match: re.Match[str]) -> str:
