@@ -16,9 +16,9 @@ PREVIEW_LASTS: Final = timedelta(days=1)
 
 @contextmanager
 def reporting_errors(request: HttpRequest, *others: type[Exception]) -> Iterator[None]:
-    """Show an error of the block, for example after a change by another user, on the next page.
+    """Catch an error of the block, and show it to the user on the next page.
 
-    It is a PulljobsError, or one of the classes `others`.
+    Only PulljobsError and `others` are caught, for example after a change by another user.
     """
     kinds: tuple[type[Exception], ...] = (PulljobsError, *others)
     try:
@@ -30,7 +30,7 @@ def reporting_errors(request: HttpRequest, *others: type[Exception]) -> Iterator
 def sign_preview(shown: Any, salt: str) -> str:
     """Return a signed text of what a preview shows, which the form sends back when confirmed.
 
-    `shown` is JSON. The signature covers the salt: the user, the action and its subject.
+    `shown` is any value that fits JSON. The signature covers `salt`: user, action and subject.
     """
     return signing.dumps(shown, salt=f"pulljobs {salt}")
 

@@ -18,7 +18,7 @@ BELOW: Final = "id__lt"
 
 
 class CheckedChangeList(ChangeList):
-    """Change list that drops filters from a URL if the database rejects a value: one with NUL."""
+    """Change list that drops its filters if the database rejects a value, such as one with NUL."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         try:

@@ -23,7 +23,7 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
-    """Describe the holder of a job in flight: its node, how it claimed, and the lease's end."""
+    """Describe which node holds a job, how it claimed it and until when, or return "-" for none."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token__in=[job.lease_token])
     lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:
@@ -33,7 +33,7 @@ def holder_of(job: Job) -> str:
 
 
 def node_of(row: Lease | ArchivedJob) -> Node | None:
-    """Return the node that made a claim or a settlement, or None if it has no row any more."""
+    """Return the node of a claim or settlement, or None if none made it or its row was deleted."""
     return Node.objects.using(settings().DATABASE).filter(pk__in=[row.node_id]).first()
 
 
@@ -87,7 +87,7 @@ def state_of(job: Job | ArchivedJob) -> str:
 
 
 def badge(job: Job | ArchivedJob) -> SafeString:
-    """Return the state of a job, if it is dead with the reason, as a coloured badge."""
+    """Return the state of a job as a coloured badge, with the reason if the job is dead."""
     return format_html(
         '<span class="pulljobs-badge pulljobs-{}">{}</span>', job.state.lower(), state_of(job)
     )
@@ -105,7 +105,7 @@ def status_of(job: Job | ArchivedJob, timing: str = "") -> SafeString:
 
 
 def describe_timing(job: Job | ArchivedJob, now: datetime) -> str:
-    """Return when an archived job settled or in how long a queued job is due, else ""."""
+    """Return when an archived job settled, or in how long a queued job will be due, else ""."""
     if isinstance(job, ArchivedJob):
         return f"settled {format_time(job.settled_at)}"
     if job.due_at is None or job.due_at <= now or job.lease_token:
@@ -125,7 +125,7 @@ def record_page(site: str, record: tuple[str, int] | None) -> str | None:
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds in the largest unit of which there are at least two, such as 90 s or 3 h."""
+    """Format seconds in the largest unit of which there are two (90 s, 3 h), and None as "-"."""
     if seconds is None:
         return NOTHING
     for size, unit in UNITS:

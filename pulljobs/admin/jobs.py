@@ -140,7 +140,7 @@ class JobAdmin(JobRowsAdmin):
 
     @admin.display(description="state")
     def status(self, row: Any) -> SafeString:
-        """Render the state with the time of settling or becoming due, and the error below it."""
+        """Render the state, and below it when the job settled or will be due, and its error."""
         return formats.status_of(row, formats.describe_timing(row, row.listed_at))
 
     @admin.display(description="available at")
@@ -201,7 +201,10 @@ class JobAdmin(JobRowsAdmin):
         return [*own, *super().get_urls()]
 
     def payload(self, request: HttpRequest, id: int) -> HttpResponse:
-        """Answer with the payload of a message, for users with the permission to read payloads."""
+        """Answer with the payload of the message `id`.
+
+        Raise PermissionDenied if the user may not see payloads.
+        """
         if not payloads.may_read(request):
             raise PermissionDenied
         return payloads.answer_payload(request, id)
@@ -258,7 +261,7 @@ def may_see_archive(request: HttpRequest) -> bool:
 
 
 def _listed(request: HttpRequest) -> Selection:
-    """Return the conditions of the list. Leave out the archive if the user may not see it."""
+    """Return the list's conditions for jobs, live ones only if the user may not see the archive."""
     meant = list_query.select_all_jobs(request.GET)
     if may_see_archive(request) or meant.among is not None:
         return meant
@@ -269,7 +272,10 @@ def _listed(request: HttpRequest) -> Selection:
 def _act(
     event: Event, admin: JobAdmin, request: HttpRequest, queryset: QuerySet[Job]
 ) -> HttpResponse | None:
-    """Do an action to the jobs with a ticked checkbox, even if the filter no longer shows them."""
+    """Do an action to the jobs with a ticked checkbox, even if the filter no longer shows them.
+
+    To reschedule jobs, return a redirect to the page that asks for the time.
+    """
     selected = request.POST.getlist(ACTION_CHECKBOX_NAME)
     jobs = search.numbers(selected)
     if event is Event.RESCHEDULE:

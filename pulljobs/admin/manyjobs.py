@@ -117,7 +117,7 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
 
 
 def _confirmed(request: HttpRequest, event: Event) -> Preview | None:
-    """Return the preview that the user confirms, whose count the audit trail records, or None."""
+    """Return the confirmed preview, or None if it is a day old, another user's or of other jobs."""
     if (shown := read_preview(request, _salt(request, event))) is None:
         return None
     jobs, is_more = shown

@@ -61,7 +61,7 @@ class NodeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="holds back")
     def held_back(self, node: Node) -> str:
-        """Return the consumers and tasks with an open circuit on the node, with its level."""
+        """Return the consumers and tasks with an open circuit, with the level of each circuit."""
         shown = [f"{held.subject} (level {held.level})" for held in serving.held_back(node)]
         return ", ".join(shown) or formats.NOTHING
 

@@ -103,7 +103,7 @@ class ConsumerAdmin(PausableAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Make the channel of an existing consumer read-only.
+        """Return the read-only fields: the channel of an existing consumer, none of a new one.
 
         The messages of the consumer's jobs are in that channel.
         """

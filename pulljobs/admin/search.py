@@ -29,7 +29,7 @@ HELP: Final = _(
 
 
 class SearchedRange(NamedTuple):
-    """Result of a search, with the number and age of the rows that were compared with a text."""
+    """Ids that a search found, with the number and the oldest time of the rows that it compared."""
 
     window: IdWindow
     text: str

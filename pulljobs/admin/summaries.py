@@ -35,7 +35,7 @@ class MessageSummary(NamedTuple):
 
 
 def attach(rows: Sequence[Any], *, readable: bool) -> None:
-    """Set `summary` of each row of jobs or settlements, or None if its message was dropped.
+    """Set `summary` of each job or settlement: None if its message was dropped.
 
     Without `readable` the summaries are masked, and no payload is read.
     """
@@ -53,7 +53,10 @@ def attach(rows: Sequence[Any], *, readable: bool) -> None:
 
 
 def annotate_heads(messages: QuerySet[Any], *, readable: bool) -> QuerySet[Any]:
-    """Annotate messages with `size` and, if `readable`, with `head`: the payload's beginning."""
+    """Annotate messages with `size` and, if `readable`, with `head`: the payload's beginning.
+
+    `size` is that of the payload in bytes.
+    """
     size = Func(F("payload"), function="octet_length", output_field=IntegerField())
     rows: QuerySet[Any] = messages.annotate(size=size)
     if not readable:
@@ -64,7 +67,7 @@ def annotate_heads(messages: QuerySet[Any], *, readable: bool) -> QuerySet[Any]:
 
 
 def summarize(message: Any) -> MessageSummary:
-    """Return the summary of a message with the annotations `size` and, if readable, `head`."""
+    """Return the summary of a message with the annotation `size`, masked if it has no `head`."""
     head = getattr(message, "head", None)
     if head is None:
         return MessageSummary(_describe_masked(message), message.key, masked=True)
@@ -73,7 +76,7 @@ def summarize(message: Any) -> MessageSummary:
 
 
 def show(summary: MessageSummary | None) -> SafeString:
-    """Render a summary with the key below it, or "no longer stored" for None.
+    """Render a summary with the message's key below it, or "no longer stored" for None.
 
     `bdi` elements keep controls of text direction from reaching the rest of the page.
     """

@@ -93,7 +93,7 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
     def set_new_secrets(
         self, token_holder: Any, form: Any, change: bool
     ) -> token_holder_actions.Secrets:
-        """Set the secrets that the form asks for on a row, without saving it, and return them.
+        """Set the new secrets of a row from its form, without saving the row, and return them.
 
         A new row gets a random token if the form has none.
         """

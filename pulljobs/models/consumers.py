@@ -58,7 +58,7 @@ class Consumer(FlowLimits, TokenHolder):
         REPLACE = "replace", _("take the place of the queued job")
 
     class KeyLimitCounts(models.TextChoices):
-        """Jobs of a key that `max_queued_per_key` counts."""
+        """Jobs that count towards `max_queued_per_key`: queued ones, or also those in flight."""
 
         QUEUED = "queued", _("queued jobs")
         LIVE = "live", _("queued jobs and those in flight")
@@ -239,9 +239,9 @@ class Consumer(FlowLimits, TokenHolder):
         return f"{self.channel.name}/{self.name}"
 
     def _save_in_group(self, *args: Any, **kwargs: Any) -> None:
-        """Save a consumer with a limit group. If it was not in the group, note the present time.
+        """Save a consumer with a limit group. If it joined, set the group's `charged_since` to now.
 
-        Jobs that were claimed before this time took no token from the group, so they return none.
+        Its jobs that were claimed before took no token from the group, so they return none.
         """
         with transaction.atomic(using=kwargs.get("using") or self._state.db):
             rows = Consumer.objects.using(self._state.db).select_for_update().filter(pk=self.pk)
@@ -307,7 +307,10 @@ class Consumer(FlowLimits, TokenHolder):
         raise_wrong(bounds)
 
     def _check_choices(self) -> None:
-        """Raise ValidationError for an unknown value, which a publish to a full key would meet."""
+        """Raise ValidationError for an unknown value of `key_overflow` or `key_limit_counts`.
+
+        Otherwise a publish to a full key would meet it.
+        """
         checked = {"key_overflow", "key_limit_counts"}
         self.clean_fields({field.name for field in self._meta.fields} - checked)
 

@@ -18,7 +18,7 @@ class CountPeriod(models.TextChoices):
 
 
 class SettlementCount(models.Model):
-    """Number of settlements of one consumer in one minute, hour or day of UTC.
+    """Number of settlements of a consumer, or of all, in one minute, hour or day of UTC.
 
     Each settlement is counted in all three. Wait and run times are histograms: `_buckets` has their
     buckets, and `_jobs` the number of settlements in each. See `pulljobs.engine.histograms`.

@@ -67,5 +67,5 @@ class StatementTime(models.DateTimeField):  # type: ignore[type-arg]  # generic 
     """
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
-        """Return the attribute for a new row, else the column itself, so that its value stays."""
+        """Return the value to save: the attribute of a new row, else the column's present value."""
         return super().pre_save(model_instance, add) if add else models.F(self.attname)

@@ -89,7 +89,10 @@ def check_flags(name: str, **flags: object) -> None:
 
 
 def check_function(decorator: str, function: object) -> None:
-    """Raise ConfigurationError unless `function` runs when it is called with one argument."""
+    """Raise ConfigurationError if a call of `function` with one argument would fail or run nothing.
+
+    It is not called: its type and its parameters decide.
+    """
     if not callable(function):
         raise ConfigurationError(f"{decorator} is above {function!r}, which is no function.")
     if isgeneratorfunction(function) or isasyncgenfunction(function):

@@ -59,7 +59,7 @@ def check_consumers(statuses: Sequence[ConsumerStatus]) -> Iterator[Attention]:
 
 
 def check_workers(workers: Sequence[Worker]) -> Iterator[Attention]:
-    """Yield findings about workers without heartbeat, dead loops and open circuits."""
+    """Yield findings about workers without a recent heartbeat, dead loops and open circuits."""
     for worker in workers:
         if not worker.is_alive:
             values = {"name": worker.node.name, "time": worker.silence_text}

@@ -54,7 +54,7 @@ def linear_scale(highest: float) -> Scale:
 
 
 def duration_scale(seconds: Sequence[float]) -> Scale:
-    """Return a logarithmic scale that holds these durations, between 0.1 ms and 60 days."""
+    """Return a logarithmic scale around these durations, cut off at 0.1 ms and at 60 days."""
     known = [value for value in seconds if value > 0] or [0.01, 1.0]
     low = max((tick for tick in DURATIONS if tick <= min(known)), default=DURATIONS[0])
     high = min((tick for tick in DURATIONS if tick >= max(known)), default=DURATIONS[-1])

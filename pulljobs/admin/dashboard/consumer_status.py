@@ -128,7 +128,7 @@ def _count_dead(using: str, backlogs: Mapping[int, Backlog]) -> dict[int, Backlo
 
 
 def _serving(workers: Sequence[Worker]) -> Mapping[str, list[Worker]]:
-    """Return the live workers of each consumer path that they serve."""
+    """Return the live workers that serve each consumer, by consumer path."""
     serving: dict[str, list[Worker]] = defaultdict(list)
     for worker in workers:
         if worker.is_alive:

@@ -85,7 +85,7 @@ class ConsumerRow:
 
     @property
     def age_share(self) -> float:
-        """Length of the bar below the age in per cent, on a logarithmic scale up to a day."""
+        """Length in per cent of the bar for `age`, which is logarithmic and full at a day."""
         seconds = self.status.oldest_seconds or 0.0
         return round(min(100.0, 100 * math.log1p(seconds) / math.log1p(LONGEST_AGE)), 1)
 

@@ -55,7 +55,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Failures:
-    """Largest groups of dead jobs for the page, and how many groups and jobs were read."""
+    """Largest groups of dead jobs, with the numbers of other groups and of the jobs read."""
 
     shown: Sequence[Failure]
     more: int

@@ -177,7 +177,7 @@ class _CountsTally:
             self._times_of_consumers[row.consumer_id].add(row)
 
     def measure(self) -> None:
-        """Set the percentiles of wait and run times of all time steps and consumers at the end."""
+        """Set the percentiles of all time steps and consumers, once every row has been taken."""
         for number, times in self._times.items():
             times.measure(self._history.points[number])
         for consumer_id, times in self._times_of_consumers.items():
@@ -185,7 +185,7 @@ class _CountsTally:
 
 
 class Times:
-    """Histograms of wait and run times, summed over the rows of a time step or a consumer."""
+    """Sums of the stored histograms of wait and run times, for a time step or a consumer."""
 
     def __init__(self) -> None:
         self.waits, self.runs = Histogram(), Histogram()
@@ -203,7 +203,7 @@ class Times:
 def _mark_unknown(
     history: History, counted: StoredCounts, start: datetime, step: timedelta
 ) -> None:
-    """Set the bounds of the period in which all settlements are known, and `is_whole` of points."""
+    """Set the bounds of the known settlements, and clear `is_whole` of points not within them."""
     if counted.counted_from is not None and counted.counted_from > start:
         history.known_from = counted.counted_from
     history.known_until = counted.known_until

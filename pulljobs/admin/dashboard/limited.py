@@ -55,7 +55,7 @@ class LimitedRow:
 
     @property
     def used(self) -> str:
-        """Settlements of the last minute, with the number that the rate allows: "40 of 60"."""
+        """Settlements of the last minute, as "40 of 60" if a rate allows 60, else as "40"."""
         if self.limited.rate_per_second is None:
             return formats.number(round(self.settled))
         values = {
@@ -72,7 +72,7 @@ class LimitedRow:
 
     @property
     def held(self) -> str:
-        """Jobs in flight, with the number that the concurrency limit allows: "3 of 5"."""
+        """Jobs in flight, as "3 of 5" if a concurrency limit allows 5, else as "3"."""
         bound = self.limited.max_in_flight
         held = formats.number(self.in_flight)
         if bound is None:

@@ -23,25 +23,28 @@ class Links:
         self._shown: dict[type[Model], bool] = {}
 
     def job(self, job_id: int) -> str | None:
-        """Return the URL of the page of a job, or None."""
+        """Return the URL of the page of a job, or None if the user can't open it."""
         return self.page(Job, "change", job_id)
 
     def jobs(self, **query: Any) -> str | None:
-        """Return the URL of the list of jobs with these choices of its filters, or None."""
+        """Return the URL of the job list with these filters, or None if the user can't open it."""
         return self.page(Job, "changelist", query=query)
 
     def consumer(self, consumer_id: int) -> str | None:
-        """Return the URL of the page of a consumer, or None."""
+        """Return the URL of the page of a consumer, or None if the user can't open it."""
         return self.page(Consumer, "change", consumer_id)
 
     def node(self, node_id: Any) -> str | None:
-        """Return the URL of the page of a node, or None."""
+        """Return the URL of the page of a node, or None if the user can't open it."""
         return self.page(Node, "change", node_id)
 
     def page(
         self, model: type[Model], kind: str, *ids: Any, query: Mapping[str, Any] | None = None
     ) -> str | None:
-        """Return the URL of a model's page of this kind, such as "changelist", or None."""
+        """Return the URL of a page of a model, or None if the user can't open it.
+
+        `kind` is for example "changelist".
+        """
         if not self._is_shown(model):
             return None
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{kind}"

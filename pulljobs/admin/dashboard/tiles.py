@@ -43,9 +43,9 @@ class Tile:
 def backlog_tiles(
     statuses: Sequence[ConsumerStatus], workers: Sequence[Worker] | None, links: Links
 ) -> list[Tile]:
-    """Return the tiles with the numbers of ready, later, running and dead jobs.
+    """Return the tiles with the numbers of jobs that are ready, due later, in flight and dead.
 
-    `workers` is None if they were not read in time.
+    A note counts the healthy ones of `workers`, which is None if they were not read in time.
     """
     ages = [row.oldest_seconds for row in statuses if row.oldest_seconds is not None]
     dead = total(statuses, "dead")

@@ -160,7 +160,7 @@ class Partitions:
 
     @property
     def until(self) -> date | None:
-        """Last day for which every partitioned table has a partition, or None."""
+        """Last day for which every partitioned table has a partition, or None if no day has all."""
         whole = [row.day for row in self.days if len(row.sizes) == len(partitions.PARTITIONED)]
         return max(whole, default=None)
 

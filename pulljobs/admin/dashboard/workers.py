@@ -29,7 +29,7 @@ class RunningJob:
     consumer: str
     seconds: float
     is_over: bool
-    """True if the handler has ended and the outcome is not written yet."""
+    """True if the run was cancelled and its handler had not ended."""
 
     @property
     def time(self) -> str:
@@ -107,13 +107,13 @@ class Worker:
 
     @property
     def done(self) -> str | None:
-        """Number of jobs that the node has ended, as text, or None if it is not reported."""
+        """Number of handler runs that ended since the node's start, as text, or None if unknown."""
         done = self.report.get("done")
         return None if done is None else formats.number(done)
 
     @property
     def held(self) -> int:
-        """Number of jobs that the node holds in flight."""
+        """Number of jobs that the node held in flight at its last heartbeat."""
         return int(self.report.get("held", 0))
 
     @property
@@ -137,7 +137,7 @@ class WorkerCard:
 
     @property
     def jobs(self) -> list[tuple[RunningJob, str | None]]:
-        """Running jobs that the card lists, with the URL of each, or None."""
+        """Running jobs on the card, each with its URL, or None if the user can't open its page."""
         return [(job, self.links.job(job.job_id)) for job in self.worker.running[:SHOWN_JOBS]]
 
     @property
