@@ -50,7 +50,7 @@ USED_SECTIONS: Final = {
 
 
 class BrokerEntry(NamedTuple):
-    """Channel, producer or consumer of the file. Only consumers have a `channel`, its id."""
+    """Channel, producer or consumer of the file. `channel` is the id of a consumer's channel."""
 
     id: str
     fields: dict[str, Any]
@@ -111,8 +111,8 @@ class _BrokerFileReader:
     def _settings(self) -> Iterator[str]:
         """Yield advice on settings of PULLJOBS, for values that the file has for all consumers.
 
-        `loadbroker` writes them to its consumers. Consumers that a PUT request creates later get
-        them from the settings.
+        `loadbroker` writes these values to its consumers. Consumers that a PUT request creates
+        later get theirs from the settings.
         """
         for name, setting in SETTINGS.items():
             if name in self._retries:

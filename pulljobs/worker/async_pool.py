@@ -130,7 +130,7 @@ class AsyncPool:
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed now.
 
-        If they are claimed, the pool calls `on_low` when half of the queue with them has begun.
+        The pool calls `on_low` once half of its queue, with these jobs in it, has begun.
         """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)

@@ -403,7 +403,7 @@ def _handle_signals(send: Callable[[ChildCommand], None]) -> None:
 
 
 def _stop_with_supervisor(supervisor: Connection, stop: Callable[[], None]) -> None:
-    """Stop when the supervisor's end of the pipe closes, even if the supervisor was killed."""
+    """Wait until the supervisor ends, which closes its end of the pipe, and call `stop` then."""
     try:
         supervisor.recv_bytes()
     except (EOFError, OSError):

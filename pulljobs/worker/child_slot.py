@@ -64,7 +64,7 @@ class ChildSlot:
             self._note_silence(self.child)
 
     def _note_silence(self, child: ChildProcess) -> None:
-        """Report the running jobs of a child whose handler does not let its other threads run.
+        """Give `on_silence` the running jobs of a child whose other threads a handler blocks.
 
         Such a child renews no lease. When its leases end, a retry is counted for the jobs that ran.
         """

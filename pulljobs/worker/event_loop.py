@@ -73,7 +73,7 @@ class EventLoop:
             self._blame(asyncio.current_task(self._loop))
 
     def give_up(self, after: float) -> None:
-        """Decide the outcomes of handlers that still run `after` seconds after being cancelled."""
+        """Buffer outcomes for handlers that still run `after` seconds after being cancelled."""
         for tasks in self._all_tasks:
             tasks.give_up(after)
 
@@ -157,7 +157,10 @@ class LoopTasks:
         on_end: Callable[[], None],
         context: Context | None = None,
     ) -> None:
-        """Start a handler and call `on_end` when it has ended, both on the loop."""
+        """Start `work`, which runs the handler, and call `on_end` on the loop after its end.
+
+        Only the loop's thread may call this.
+        """
         runs = self._buffer.runs
         # The task is noted before the run begins, because a cancellation looks for it.
         task = self._tasks[job] = self._loop.spawn(work, context)
@@ -181,9 +184,9 @@ class LoopTasks:
         return not self._tasks
 
     def give_up(self, after: float) -> None:
-        """Decide the outcomes of handlers that still run `after` seconds after being cancelled.
+        """Buffer outcomes for handlers that still run `after` seconds after being cancelled.
 
-        The outcome of such a handler is discarded when it ends. Any thread may call this.
+        What such a handler reports later is discarded. Any thread may call this.
         """
         for run in self._buffer.runs.current():
             if run.is_stuck(after) and self._tasks.pop(run.job, None) is not None:

@@ -87,7 +87,10 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
 
 
 def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
-    """Return the outcome to write for a cancelled run, or None if nothing has to be written."""
+    """Return the outcome to write for a cancelled run.
+
+    Return None if the lease is lost, or the job was delivered before its run (ACK_FIRST).
+    """
     job = run.job
     if run.cancel_reason is CancelReason.LOST:
         return None
@@ -254,9 +257,10 @@ _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
 
 
 def _emit_failure(job: ClaimedJob, error: BaseException) -> None:
-    """Emit an event with the class of the error, but without its text, which may quote a payload.
+    """Set `job.failure` to the class of the error, and emit an event with it.
 
-    Nothing is emitted for a cancelled run, because its cancellation has an event.
+    The event lacks the text of the error, which may quote a payload. Nothing is emitted for a
+    cancelled run, because its cancellation has an event.
     """
     job.failure = type(error).__name__
     if not job.taken_away:

@@ -116,7 +116,7 @@ class Fetcher:
             self._registered_until = 0.0
 
     def _put_off_idle(self) -> None:
-        """Postpone the claims for consumers without jobs, if many consumers are due."""
+        """Ask in one statement which of many due consumers have jobs, and postpone the others."""
         now = time.monotonic()
         due = self._find_many_due(now)
         if not due:
@@ -129,7 +129,7 @@ class Fetcher:
                 self.rotation.plan_look(subscription, now + self._poll_seconds())
 
     def _find_many_due(self, now: float) -> list[ConsumerSubscription]:
-        """Return subscriptions for which one statement finds out if there are jobs to claim.
+        """Return the subscriptions for which one statement looks for jobs before any claim.
 
         If more than `MANY_DUE` are due, these are all that are due. Otherwise, once a second, they
         are those to be polled in that second, if there are more than `FEW_POLLS`. Subscriptions
@@ -222,8 +222,8 @@ class Fetcher:
     def _begins_last_look(self) -> bool:
         """Return True if a worker with BURST has to claim for all subscriptions once more.
 
-        That is when no job is in flight and some were claimed since the last time. When the claims
-        for all got no job, or with ONCE have been made, call `on_drained`.
+        It has to if no job is in flight, and claims since the last time found jobs. If they found
+        none, or ONCE is set, call `on_drained` after the claims for all subscriptions.
         """
         if self._on_drained is None or len(self._in_flight):
             return False
@@ -302,7 +302,10 @@ class Fetcher:
         rows: Sequence[HeldJob],
         jobs: list[ClaimedJob],
     ) -> tuple[Sequence[HeldJob], list[ClaimedJob]]:
-        """Give back jobs that the circuit does not admit. Return rows and jobs of the others."""
+        """Return the rows and jobs that the circuit admits, and release the others.
+
+        The circuit gives for each of those the time after which it can be claimed again.
+        """
         back = self._circuits.get(subscription.handler).admit(ticket, jobs)
         if not back:
             return rows, jobs
@@ -335,7 +338,7 @@ class Fetcher:
     def _note_throttle(
         self, subscription: ConsumerSubscription, claim: Claim, before: float
     ) -> None:
-        """Update the throttle in this process's memory by a claim that was sent at `before`."""
+        """Begin or end the throttle in this process's memory, as a claim sent at `before` shows."""
         throttle = self._throttle(subscription)
         if claim.refusal is Refusal.THROTTLED and claim.next_due is not None:
             throttle.note_refused(claim.next_due.total_seconds())
@@ -380,6 +383,6 @@ def _find_special(
 
 
 def _is_over(job: ClaimedJob, tried: int) -> bool:
-    """Return True if `tried` exceeds the job's own limit of retries, or if it has no own limit."""
+    """Return True unless the job has its own limit of retries, and it allows `tried` of them."""
     own = job.limits.max_retries
     return own is None or tried > own

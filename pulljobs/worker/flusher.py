@@ -61,11 +61,17 @@ class Flusher:
         return self._limits.FLUSH_INTERVAL.total_seconds()
 
     def retry_locked(self) -> None:
-        """Let the next pass write outcomes whose rows were locked. Any thread may call this."""
+        """Have the next pass write the outcomes whose rows were locked, even if they are not due.
+
+        Any thread may call this. The caller wakes the flusher.
+        """
         self._locked_at = float("-inf")
 
     def _flush(self) -> int:
-        """Write a batch of outcomes and return their number, or put them back if that fails."""
+        """Write a batch of outcomes and return their number.
+
+        If that fails, put them back into the buffer and raise the error.
+        """
         batch = self._take_batch()
         if not batch:
             return 0
@@ -75,7 +81,7 @@ class Flusher:
         except Exception:
             self._results.extendleft(reversed(batch))
             raise
-        self._settle(batch, finished)
+        self._note_written(batch, finished)
         return len(batch)
 
     def _flush_locked(self) -> None:
@@ -88,10 +94,13 @@ class Flusher:
         except Exception:
             self._locked = batch
             raise
-        self._settle(batch, finished)
+        self._note_written(batch, finished)
 
-    def _settle(self, batch: list[BufferedResult], finished: Finished) -> None:
-        """Drop the jobs of a written batch, and keep those whose outcomes must be written later."""
+    def _note_written(self, batch: list[BufferedResult], finished: Finished) -> None:
+        """Drop the jobs of a written batch from the in-flight jobs, except locked and refused ones.
+
+        A locked outcome is written later, and a retry in place of a refused one.
+        """
         if finished.locked:
             locked = [(job, outcome) for job, outcome in batch if job.id in finished.locked]
             batch = [(job, outcome) for job, outcome in batch if job.id not in finished.locked]
@@ -169,7 +178,7 @@ def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
 
 
 def _is_sent_back(job: ClaimedJob, outcome: Settlement | None) -> bool:
-    """Return True if the outcome, or without one the handler, sent the job back to the queue."""
+    """Return True if the outcome or, if it is None, the handler sent the job back to the queue."""
     return job.went_to is not None if outcome is None else outcome.event in BACK_TO_QUEUE
 
 

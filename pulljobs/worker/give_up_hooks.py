@@ -35,7 +35,10 @@ class GiveUpHooks:
         self._waiting.put(job)
 
     def end(self, deadline: float) -> None:
-        """Wait until all hooks were called, or until the monotonic time `deadline`."""
+        """Wait until all hooks have returned, or until the monotonic time `deadline`.
+
+        No hook that is submitted later is called.
+        """
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join(max(0.0, deadline - time.monotonic()))

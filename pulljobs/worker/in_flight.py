@@ -40,7 +40,10 @@ class InFlightJobs:
             return tuple(job.id for job in self._jobs)
 
     def room(self, payload_bytes: float) -> int:
-        """Return how many more jobs may be claimed, if each payload has `payload_bytes`."""
+        """Return how many more jobs of `payload_bytes` each fit the limits of jobs and of bytes.
+
+        If no job is in flight, there is room for one of any size.
+        """
         room = self._limit - len(self._jobs)
         if self._jobs and self._bytes >= self._limit_bytes:
             return 0  # Even if `payload_bytes` is not known yet, and therefore 0.

@@ -65,7 +65,7 @@ class StartPace:
 
 
 class ClaimAhead:
-    """Estimate of how many more jobs of a pool will start soon, from its runs and waiting jobs.
+    """Estimate of how many more jobs a pool could start soon, from its runs and waiting jobs.
 
     Each slot of the pool runs one job at a time. The jobs start in the order of their claims.
     """
@@ -83,7 +83,7 @@ class ClaimAhead:
             self._queued.append((jobs[0].run_time, len(jobs)))
 
     def room(self, run_time: RunTime, waiting: int) -> int:
-        """Return how many more jobs of a handler will start soon, within `run_time.ahead` seconds.
+        """Return how many more jobs of a handler could start within `run_time.ahead` seconds.
 
         `waiting` is the number of jobs in the pool that have not begun. A run that is late by some
         seconds is expected to take as many again. A handler with an unknown run time is expected to
@@ -115,9 +115,10 @@ class ClaimAhead:
         return [0.0] * (len(self._slots) - len(busy)) + sorted(busy)
 
     def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
-        """Return pairs of run time and number of jobs: the claims of the last `waiting` jobs.
+        """Return (run time of the handler, number of waiting jobs) by claim, the newest first.
 
-        The newest claim is first. Older claims, whose jobs have all begun, are forgotten.
+        Of the queued jobs, the last `waiting` ones wait. Claims whose jobs have all begun are
+        forgotten.
         """
         claims = list[tuple[RunTime, int]]()
         while waiting > 0 and self._queued:

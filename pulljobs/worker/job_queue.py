@@ -83,7 +83,7 @@ class JobQueue:
             self._wakers[number].release()
 
     def _wait(self, number: int, timeout: float) -> bool:
-        """Wait for a wake-up. Return False if there was none for `timeout` seconds."""
+        """Wait, as thread `number`, for a job or `end`. Return False after `timeout` seconds."""
         with self._lock:
             # Under the lock: a caller that queues a job afterwards finds this thread idle.
             if self._jobs or self._is_ended:

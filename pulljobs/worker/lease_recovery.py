@@ -58,7 +58,7 @@ class LeaseRecovery:
         self._runner.wake()
 
     def tick(self) -> float:
-        """Recover the leases of dead children, and write what runs in silent ones."""
+        """Recover the leases of dead children, and record the running jobs of hung ones."""
         while self._silent:
             pulling.note_running(*self._silent.popitem())
         while self._pending:

@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
         self._end_waits(before=time.monotonic() - PATIENCE)
 
     def _end_waits(self, before: float) -> None:
-        """Stop reading from connections accepted before that time. Full requests are answered."""
+        """Stop reading from connections accepted before then. Complete requests are answered."""
         for request, opened_at in self._opened_at.copy().items():
             if opened_at < before:
                 with suppress(OSError):  # The connection has ended by now.

@@ -74,7 +74,7 @@ class PushDelivery:
         return pool
 
     def keep(self, consumer_ids: Set[int]) -> None:
-        """Forget the pools of consumers other than these."""
+        """Forget the pools of all other consumers. Their deliveries under way go on."""
         for id in self.pools.keys() - consumer_ids:
             del self.pools[id]
 
@@ -144,7 +144,7 @@ class PushPool:
         )
 
     def room(self, run_time: RunTime) -> int:
-        """Return how many more jobs may be claimed: at least 1 if no delivery is under way."""
+        """Return how many more jobs may be claimed: at least 1 while this pool delivers none."""
         delivery, limits = self._delivery, self._delivery.limits
         shared = limits.PUSH_CONCURRENCY - len(delivery.pools) - self.total_count.at_work
         of_host = limits.PUSH_PER_HOST - self.host_count.at_work

@@ -41,7 +41,7 @@ class Reaper:
         self._upkeep: Iterator[Upkeep] | None = None
 
     def tick(self) -> float:
-        """Write a heartbeat and reap, each if it is due. Return the seconds to sleep."""
+        """Write a heartbeat, then reap and maintain, as far as due. Return the seconds to sleep."""
         self._beat()
         interval = self._limits.REAP_INTERVAL.total_seconds()
         if time.monotonic() >= self._passed_at + (1 - JITTER) * interval:

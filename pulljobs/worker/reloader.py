@@ -37,7 +37,7 @@ def is_worker() -> bool:
 
 
 def stop_with_watcher() -> None:
-    """Stop this worker when the watching process ends, even if that was killed."""
+    """Start a thread that stops this worker when the watching process ends or is killed."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 1):
@@ -109,7 +109,7 @@ class _Watcher:
 
     @contextmanager
     def _signals_handled(self) -> Iterator[None]:
-        """Stop the worker at the first signal. Its supervisor kills the children at the second.
+        """Stop the worker at a signal in the block. At a second, its supervisor kills the children.
 
         SIGUSR1, which asks the worker for a report, is passed on.
         """

@@ -67,9 +67,10 @@ class Renewer:
             progress.write(settings().DATABASE)
 
     def stop_charging(self, running: Collection[int]) -> None:
-        """Let the next renewal record that no job of this process runs. The caller wakes the loop.
+        """Make the leases of `running` jobs due, and record with the renewal that no job runs.
 
-        So no retry is counted for jobs that a stop of the worker cuts off.
+        So no retry is counted for jobs that a stop of the worker cuts off. The caller wakes the
+        loop.
         """
         self._reports_nothing_running.set()
         self._in_flight.request_renewal(running)
@@ -86,7 +87,7 @@ class Renewer:
         return [run.job.id for run in self._runs.current() if run.cancel_reason is None]
 
     def _note(self, jobs: list[ClaimedJob], renewed: Set[Held], before: float) -> None:
-        """Note the renewals of a statement sent at `before`. Cancel handlers of lost jobs."""
+        """Note which jobs a statement sent at `before` renewed. Cancel handlers of lost ones."""
         missing = []
         for job in jobs:
             if job.held in renewed:
@@ -97,7 +98,10 @@ class Renewer:
             self._note_missing(missing)
 
     def _note_missing(self, missing: list[ClaimedJob]) -> None:
-        """Cancel the handlers of lost jobs. A job that is still held is renewed a little later."""
+        """Ask the database which jobs without a renewal are lost, and cancel their handlers.
+
+        The leases of the others are locked by other transactions, and renewed a little later.
+        """
         held = pulling.still_held([job.held for job in missing])
         writing = {job for job, _outcome in self._in_flight.writing}
         lost: Counter[tuple[str, str]] = Counter()

@@ -43,7 +43,10 @@ class ResultBuffer:
         self._full_size, self._on_full = size, on_full
 
     def add(self, job: ClaimedJob, settlement: Settlement | None) -> None:
-        """Add the outcome of a job and report its result to the circuit."""
+        """Add the outcome of a job and report its result to the circuit.
+
+        With None nothing is written, but the job is no longer in flight.
+        """
         if settlement is not None and settlement.run is UNREPORTED:
             settlement = with_run(settlement, job)
         # Nearly all outcomes are plain deliveries, and hashing an enum is slow.
@@ -69,7 +72,7 @@ class ResultBuffer:
 
 
 def with_run(settlement: Settlement, job: ClaimedJob) -> Settlement:
-    """Return the outcome with the run of the job, measured until now if it has no end yet."""
+    """Return the outcome with the start and run time of its job: until now if it has not ended."""
     end_now(job)
     return settlement._replace(run=job)
 
@@ -79,7 +82,10 @@ def _do_nothing() -> None:
 
 
 def _result(job: ClaimedJob, settlement: Settlement | None) -> Result:
-    """Return the result that the circuit counts: `job.verdict`, or else that of the outcome."""
+    """Return the result that the circuit counts: `job.verdict` if set, else that of the outcome.
+
+    It is neutral without an outcome.
+    """
     if job.verdict is not None:
         return job.verdict
     return Result.NEUTRAL if settlement is None else RESULTS[settlement.event]

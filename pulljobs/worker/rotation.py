@@ -62,7 +62,7 @@ class FetchRotation:
         return bool(known)
 
     def note_room(self, pool: JobPool) -> None:
-        """Note that a full pool can take jobs again. Any thread may call this."""
+        """Note that a full pool can take jobs again. The caller wakes the fetcher."""
         self._with_room.append(pool)
 
     def note_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
@@ -79,11 +79,11 @@ class FetchRotation:
     def due(self) -> Iterator[ConsumerSubscription]:
         """Yield the subscriptions that are due, until `LONGEST_PASS` seconds have passed.
 
-        The caller calls `plan_look` for each of them, so that it is not due any more.
+        The caller must call `plan_look` for each of them. Until then it stays due.
         """
         now = time.monotonic()
         self._take_notes(now)
-        waiting = deque(sorted(self.find_due(now), key=_turn))
+        waiting = deque(sorted(self.find_due(now), key=_sort_key))
         while time.monotonic() < now + LONGEST_PASS and (subscription := self._next(waiting)):
             yield subscription
             waiting.extend(self._take_notes(time.monotonic()))
@@ -103,7 +103,7 @@ class FetchRotation:
         return [subscription for subscription in self.soon(now) if subscription.look_at <= now]
 
     def find_polls(self) -> list[ConsumerSubscription]:
-        """Return the subscriptions due before the next search of all, which is once a second."""
+        """Return the subscriptions due before `search_at`, which is at most a second away."""
         return [each for each in self._soon if each.look_at < self.search_at]
 
     def plan_look(self, subscription: ConsumerSubscription, at: float) -> None:
@@ -119,7 +119,10 @@ class FetchRotation:
         self.search_at = 0.0
 
     def _next(self, waiting: deque[ConsumerSubscription]) -> ConsumerSubscription | None:
-        """Return the next due subscription, mostly from those with new work, or None."""
+        """Take the next due subscription from those with new work or, each third time, `waiting`.
+
+        If the first choice has none, take it from the other. Return None if both have none.
+        """
         self._turns += 1
         now = time.monotonic()
         is_urgent = self._turns % URGENT_SHARE
@@ -131,9 +134,9 @@ class FetchRotation:
         return None
 
     def _take_notes(self, now: float) -> list[ConsumerSubscription]:
-        """Make subscriptions due for which new work, or a pool with free slots, was noted.
+        """Hasten the next claims for the subscriptions whose new work or free slots were noted.
 
-        Those with new work come first. Return those with free slots.
+        Add those with new work to the urgent ones. Return those whose pools have free slots.
         """
         with_work, with_room = self._take(self._with_work), self._take(self._with_room)
         for subscription in with_work:
@@ -151,6 +154,6 @@ class FetchRotation:
         return [self._known[key] for key in keys if key in self._known]
 
 
-def _turn(subscription: ConsumerSubscription) -> tuple[bool, float]:
-    """Return a sort key: claims with asynchronous commit last, then the longest waiting first."""
+def _sort_key(subscription: ConsumerSubscription) -> tuple[bool, float]:
+    """Return a sort key: claims with asynchronous commit last, then the longest due first."""
     return subscription.may_be_claimed_twice, subscription.look_at

@@ -80,7 +80,7 @@ class HandlerRun(NamedTuple):
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
     def cancel(self, reason: CancelReason) -> bool:
-        """Cancel the handler's run: its outcome is discarded, and `job.lost` becomes True.
+        """Cancel the run: the handler's outcome is discarded, and `job.lost` asks it to stop.
 
         The task of an async handler is cancelled, too. Return False if the run has ended or was
         cancelled before.
@@ -140,7 +140,7 @@ class HandlerRuns:
         return cancelled
 
     def claim_outcome(self, run: HandlerRun) -> bool:
-        """Return True if the calling thread, which cancels a run, has to decide the outcome.
+        """Mark a run as cancelled, and return True: the calling thread has to decide its outcome.
 
         Return False if the run has ended, or if another thread cancelled it first.
         """
@@ -155,7 +155,7 @@ class HandlerRuns:
             return False
 
     def take_times(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yield ((channel, consumer), seconds) of each handler's run since the last call."""
+        """Yield ((channel, consumer), seconds) of each run that has ended since the last call."""
         while self._times:
             yield self._times.popleft()
 

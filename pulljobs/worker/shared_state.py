@@ -74,7 +74,7 @@ class SharedState:
 
     @property
     def has_left(self) -> bool:
-        """True if the child ended deliberately."""
+        """True once the child has recorded that it exits on purpose: its end is no crash."""
         return self.times[_LEFT] != 0
 
     @property

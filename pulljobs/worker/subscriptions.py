@@ -56,7 +56,7 @@ class ConsumerSubscription:
 
     @property
     def lease_duration(self) -> timedelta:
-        """Lease duration of claims: the consumer's, but long enough for renewals."""
+        """Lease duration of claims: the consumer's, or `LEAST_LEASE` if that is longer."""
         return max(self.puller.consumer.lease_duration, LEAST_LEASE)
 
     @property
@@ -142,7 +142,7 @@ class Subscriptions:
     ) -> None:
         """`threads` runs sync handlers, `tasks` async ones.
 
-        Raise ConfigurationError for a wrong name in the settings, or without any consumer to serve.
+        Raise ConfigurationError if ONLY or EXCLUDE has an unknown name, or no consumer is left.
         """
         self._limits, self._node_id = limits, node_id
         self._only, self._exclude = frozenset(limits.ONLY), frozenset(limits.EXCLUDE)
@@ -192,7 +192,10 @@ class Subscriptions:
         return SubscriptionWatch(self) if self._is_watched else None
 
     def look_for_changes(self) -> None:
-        """Read the version of the consumers, which changes with them. Any thread may call this."""
+        """Read the version of the consumers. If it is new, the next `current` reads their rows.
+
+        Any thread may call this.
+        """
         self._seen_version = self._read_version()
         self._looked_at = time.monotonic()
 
@@ -236,7 +239,10 @@ class Subscriptions:
     def _subscribe(
         self, consumer: Consumer, known: Mapping[int, ConsumerSubscription]
     ) -> ConsumerSubscription | None:
-        """Return the known subscription if it can stay, else a new one, or None without a pool."""
+        """Return the known subscription if it can stay, else a new one.
+
+        Return None if this process has no handler for the consumer, or does not deliver pushes.
+        """
         if consumer.lease_duration < LEAST_LEASE:
             self._warn(consumer, SHORT_LEASE.format(consumer.lease_duration.total_seconds()))
         subscription = known.get(consumer.pk)
@@ -289,7 +295,7 @@ def _is_push(consumer: Consumer) -> bool:
 
 
 def _identity(consumer: Consumer) -> tuple[object, ...]:
-    """Return the values of a consumer that can't change within a subscription."""
+    """Return those values of a consumer of which a change needs a new subscription."""
     return (
         consumer.type,
         consumer.channel.name,

@@ -87,7 +87,7 @@ class Supervisor:
 
     @contextmanager
     def _signals_handled(self) -> Iterator[None]:
-        """Stop the children at the first SIGTERM or SIGINT, and kill them at the second."""
+        """Stop the children at a SIGTERM or SIGINT in the block, and kill them at a second."""
         handlers: dict[int, Any] = {
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,

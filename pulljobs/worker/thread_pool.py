@@ -60,7 +60,7 @@ class ThreadPool:
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler may be claimed now.
 
-        If they are claimed, the pool calls `on_low` when half of the queue with them has begun.
+        The pool calls `on_low` once half of its queue, with these jobs in it, has begun.
         """
         waiting = len(self._waiting)
         room = self._ahead.room(run_time, waiting)
@@ -104,7 +104,7 @@ class ThreadPool:
         return not busy
 
     def _busy(self) -> list[threading.Thread]:
-        """Return the living threads whose handlers were not cancelled."""
+        """Return the threads that have not ended, except those with a cancelled handler."""
         cancelled = {
             run.thread for run in self._buffer.runs.current() if run.cancel_reason is not None
         }

@@ -42,9 +42,10 @@ class Watchdog:
         count_done: Callable[[], int],
         retire: Callable[[str], None],
     ) -> None:
-        """`check_pools` is called at each pass, `retire` once, with the reason to end the process.
+        """`check_pools` gets `LIVENESS_TIMEOUT` in seconds, at each pass.
 
-        `count_done` returns how many jobs are done.
+        `count_done` returns how many jobs are done. `retire` gets the reason to end the process,
+        once.
         """
         self._limits, self._shared_state, self._runs = limits, shared_state, runs
         self._signs, self._check_pools = signs, check_pools

@@ -45,7 +45,7 @@ def handle(**options: Any) -> CommandResult:
 
 
 def parse_role(text: str) -> str:
-    """Parse the name of a role, which PostgreSQL neither refuses nor shortens."""
+    """Return the name of a role. Refuse a name that PostgreSQL would refuse or shorten."""
     if not 0 < len(text.encode(errors="replace")) <= LONGEST:
         raise ArgumentTypeError(f"{text!r} is no name of a role, which has 1 to {LONGEST} bytes")
     return text

@@ -60,7 +60,7 @@ def handle(
 def set_pause(
     verb: str, done: str, names: list[str], end: datetime | None, text: str, options: dict[str, Any]
 ) -> CommandResult:
-    """Pause channels and consumers until `end`, or resume them, after the confirmation.
+    """Pause channels and consumers until `end`, or resume them if it is None, once confirmed.
 
     `verb`, `done` and `text` are words for the output, such as "pause", "paused" and " until ...".
     Each change gets an entry in the audit trail.

@@ -46,10 +46,10 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
 
 
 def update_consumers(*, dry_run: bool) -> list[ConsumerUpdate]:
-    """Create missing consumers of handlers, and set fields that `@handler` gives in all of them.
+    """Create missing consumers of handlers, and write the options of `@handler` to all rows.
 
-    With `dry_run`, nothing is written, and the result has what would change. Each consumer has a
-    transaction of its own.
+    Declared limit groups are written, too. Each consumer has a transaction of its own. With
+    `dry_run`, nothing is written, and the result has what would change.
     """
     for name, limits in limit_groups.declared().items():
         if not dry_run:

@@ -102,7 +102,8 @@ def _consumer_row(frame: TopFrame, status: ConsumerStatus, size: ViewSize) -> li
 def _ready(status: ConsumerStatus) -> StyledText:
     """Return the number of ready jobs as text.
 
-    If there are more than were counted, return an estimate of all queued jobs, if known.
+    If there are more than were counted, return an estimate of all queued jobs. Without an
+    estimate, return the count with a plus.
     """
     if not status.backlog.is_least("ready") or status.estimate is None:
         return _count(status.backlog, "ready")
