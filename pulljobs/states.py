@@ -44,6 +44,11 @@ class Reason(StrEnum):
     KEY_OVERFLOW = "key_overflow"
 
 
+def reason_words(reason: str) -> str:
+    """Return the reason of a dead job in words, as pages and commands show it."""
+    return reason.replace("_", " ")
+
+
 class Transition(NamedTuple):
     """Effect of an event on the state of a job."""
 

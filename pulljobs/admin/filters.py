@@ -15,7 +15,8 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs.admin.list_query import AGES
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer
-from pulljobs.states import LIVE, SETTLED, Reason, State
+from pulljobs.models.jobs import REASONS
+from pulljobs.states import LIVE, SETTLED, State
 
 Choices = list[tuple[str, Any]]
 Rows = QuerySet[Any]
@@ -44,7 +45,7 @@ class ReasonFilter(Choice):
     title, parameter_name = _("reason"), "reason"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        return [(reason.value, reason.value.replace("_", " ")) for reason in Reason]
+        return REASONS
 
 
 class ChannelFilter(Choice):

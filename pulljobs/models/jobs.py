@@ -13,10 +13,10 @@ from django.dispatch import receiver
 from pulljobs import ids
 from pulljobs.errors import LONGEST_DELAY
 from pulljobs.models.fields import TimeOrderedId
-from pulljobs.states import Reason, State
+from pulljobs.states import Reason, State, reason_words
 
 STATES = [(state.value, state.value) for state in State]
-REASONS = [(reason.value, reason.value.replace("_", " ")) for reason in Reason]
+REASONS = [(reason.value, reason_words(reason)) for reason in Reason]
 
 
 def _state() -> Case:

@@ -11,6 +11,7 @@ from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
+from pulljobs.states import reason_words
 from pulljobs.storage import dead
 from pulljobs.storage.dead import Dead
 
@@ -40,7 +41,7 @@ class Failure:
     @property
     def reason(self) -> str:
         """Reason for which the jobs are DEAD, in words."""
-        return self.jobs[0].reason.replace("_", " ")
+        return reason_words(self.jobs[0].reason)
 
     @property
     def text(self) -> str:

@@ -23,6 +23,7 @@ from pulljobs.management.output_blocks import (
 from pulljobs.management.subcommands import EXIT_OK, EXIT_PROBLEM, CommandResult
 from pulljobs.management.top import tables
 from pulljobs.management.top.frame import ConsumerSelector, TopFrame, read_frame
+from pulljobs.states import reason_words
 from pulljobs.storage.dead import Dead
 
 CONSUMER_PARTS: Final = (Part.CONSUMERS, Part.WORKERS, Part.THROUGHPUT)
@@ -103,7 +104,7 @@ def first_line(error: str | None) -> str:
 def render_failures(failures: list[tuple[str, Dead]]) -> list[Block]:
     """Render dead jobs, given as (path of the consumer, job), as a table with a title."""
     rows = [
-        [ids.encode(job.id), path, job.reason.replace("_", " "), first_line(job.error)]
+        [ids.encode(job.id), path, reason_words(job.reason), first_line(job.error)]
         for path, job in failures
     ]
     columns = text_columns("job", "consumer", "died of", "error")
