@@ -265,7 +265,7 @@ def test_a_choice_of_payloads_without_payloads_is_refused(
 
 
 def test_an_unknown_channel_is_one_clear_line(place: Place) -> None:
-    with pytest.raises(CommandError, match=r"^There is no channel 'nosuch'\.$"):
+    with pytest.raises(CommandError, match=r"^There is no channel 'nosuch': correct the name\.$"):
         run("export", "--with-payload", "--channel", "nosuch")
 
 

@@ -315,7 +315,7 @@ def test_a_day_that_cannot_be_restored_is_reported_in_one_line(place: Place) -> 
         run("restore", "--day", str(OLDER))
     settled_on(OLD, ConsumerFactory.create())
     run("export", "--with-payload")
-    with pytest.raises(CommandError, match="is there"):
+    with pytest.raises(CommandError, match="exists: it can.t be filled"):
         run("restore", "--day", str(OLD))
 
 

@@ -9,6 +9,7 @@ from example_project.settings import DATABASES
 from example_project.settings import PULLJOBS as EXAMPLE
 
 DATABASES["default"]["NAME"] = os.environ.get("WORKER_DATABASE", "")
+DATABASES["default"]["CONN_MAX_AGE"] = int(os.environ.get("WORKER_CONN_MAX_AGE", "0"))
 INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.auth",

@@ -75,7 +75,8 @@ def test_async_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
 def test_there_are_no_more_connections_than_running_handlers(stage: Stage) -> None:
     awaiting("stored")
     publish_many("stored", [b""] * 40)
-    worker = stage.worker("--burst", "--async-concurrency", "5")
+    # By default the connections are replaced each second, so that a slow run uses more.
+    worker = stage.worker("--burst", "--async-concurrency", "5", WORKER_CONN_MAX_AGE="600")
     assert worker.ended() == 0, worker.log
     used = set(ArchivedJob.objects.values_list("result", flat=True))
     assert ArchivedJob.objects.filter(state="DELIVERED").count() == 40
