@@ -61,7 +61,7 @@ def resume(name: str, *, by: str) -> Schedule:
 
 
 def fire_now(name: str, *, by: str) -> Slot:
-    """Publish the message of a schedule now, with result and errors of `backfilling.fire_now`."""
+    """Publish the message of a schedule now, and return the record. See `backfilling.fire_now`."""
     with transaction.atomic(using=settings().DATABASE):
         slot = backfilling.fire_now(name)
         note(AuditEntry.Act.FIRE, name, by=by)
@@ -69,7 +69,7 @@ def fire_now(name: str, *, by: str) -> Slot:
 
 
 def backfill(name: str, start: datetime, end: datetime, *, by: str) -> list[Slot]:
-    """Fire past slots in [`start`, `end`), with result and errors of `backfilling.backfill`."""
+    """Fire past slots in [`start`, `end`), and return their records. See `backfilling.backfill`."""
     with transaction.atomic(using=settings().DATABASE):
         slots = backfilling.backfill(name, start, end)
         subject = f"{name}, {format_slot(start)} to {format_slot(end)}"

@@ -24,7 +24,7 @@ MOST_SLOTS: Final = 1_000
 
 
 class BackfillPlan(NamedTuple):
-    """Result of `plan_backfill`: which past slots of a window of time are left to fire."""
+    """Result of `plan_backfill`: past slots that are left to fire, and the number that fired."""
 
     left: list[datetime]
     """Slots that did not fire and that a backfill fires, in order."""
@@ -101,7 +101,7 @@ def _check_window(start: datetime | None, end: datetime | None) -> None:
 
 
 def _check_history(row: Schedule, start: datetime, end: datetime, now: datetime) -> None:
-    """Raise InvalidSchedule if slots of the window may have fired and lost their records."""
+    """Raise InvalidSchedule if slots in [`start`, `end`) may have fired and lost their records."""
     retention = settings().RETENTION
     if retention is None:
         return

@@ -75,7 +75,7 @@ def message_of(schedule_name: str, slot: datetime, message: NewMessage) -> NewMe
 
 
 def record(using: str, slots: Sequence[tuple[int, PlannedSlot]], *, replaces: bool = False) -> None:
-    """Write the records of slots, given as (id of the schedule, slot), and note how late they are.
+    """Write the records of slots, given as (id of the schedule, slot), and set their lateness.
 
     Slots with a record are left out. With `replaces`, records of skipped slots are overwritten.
     """
@@ -134,9 +134,10 @@ def _plan_or_refuse(row: DueSchedule) -> Plan:
 
 
 def _skip_overlaps(using: str, plans: Iterable[Plan]) -> None:
-    """Mark slots as skipped whose schedule has `overlap="skip"` and a job that has not ended.
+    """Skip slots of schedules with `overlap="skip"` that have a job in the queue or in flight.
 
-    The job is one of the schedule's last message, and is queued or in flight.
+    Such a job is of the schedule's last message. Without one the first slot fires, and its job
+    makes the plan skip the others.
     """
     plans = [plan for plan in plans if plan.schedule.overlap == Overlap.SKIP and plan.firing]
     previous = {plan.schedule.last_message_id for plan in plans} - {None}
@@ -168,9 +169,10 @@ def _publish_all(using: str, plans: Iterable[Plan]) -> None:
 
 
 def _publish_together(using: str, group: list[Firing]) -> list[Firing]:
-    """Publish slots of one channel with one statement.
+    """Publish the messages of slots of one channel with one statement, all or none.
 
-    Return those that must be published one by one, because it was refused for some of them.
+    Return all of them if some are refused, to be published one by one. If each of them would be
+    refused, note that in their plans.
     """
     refusal = _publish(using, group)
     if refusal is None:
@@ -204,7 +206,10 @@ def _lock_order(firing: Firing) -> tuple[str, str]:
 
 
 def _publish(using: str, group: list[Firing]) -> Exception | None:
-    """Publish slots of one channel, all or none. Return the error of a refusal, or None."""
+    """Publish the messages of slots of one channel. Return the error of a refusal, or None.
+
+    Each slot gets the id of its message. If its key is full, its plan gets the refusal.
+    """
     schedule = group[0][0].schedule
     producer = Producer(pk=schedule.producer_id) if schedule.producer_id else None
     messages = [_message(plan.schedule, slot) for plan, slot in group]

@@ -36,7 +36,7 @@ BY_HAND: Final = (SlotReason.NOW, SlotReason.BACKFILL)
 
 @dataclass
 class VerifiedSlots:
-    """Result of a check: how many schedules and slots, and which slots break an invariant.
+    """Result of a check: numbers of checked schedules and slots, and slots that break invariants.
 
     `broken` has these slots by invariant, as texts such as "report 2027-01-31T06:00:00Z".
     """
@@ -123,7 +123,7 @@ def _verify(using: str, row: Schedule, window: SlotWindow, result: VerifiedSlots
 def _broken(
     expected: Sequence[datetime], records: Sequence[Row]
 ) -> dict[str, Collection[datetime]]:
-    """Return the slots that break an invariant, by its name.
+    """Return the slots of a schedule that break an invariant, by the name of the invariant.
 
     `expected` are the slots of the rule, and `records` the rows of slots_of_schedule.sql.
     """
@@ -142,7 +142,7 @@ def _broken(
 def _verify_messages(
     using: str, channel: str, schedules: Mapping[str, SlotWindow], result: VerifiedSlots
 ) -> None:
-    """Add to `result` the slots with two messages, for all `schedules` of a channel at once."""
+    """Add to `result` the slots with several messages, of all `schedules` of a channel at once."""
     first = ids.first_of(min(window.begin for window in schedules.values()))
     for doubled in run(using, "doubled_slots", {"channel": channel, "first": first}):
         window = schedules.get(doubled.schedule)

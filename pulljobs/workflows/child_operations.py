@@ -1,4 +1,4 @@
-"""Operations of a run on its child jobs, as generators: gather, start, and wait for a result."""
+"""Operations of a run on its child jobs: gather, start, result, as generators that `drive` runs."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ def do_gather(
 
 
 def do_start(context: "RunContext", name: str, channel: str, draft: Draft | Payload) -> Operation:
-    """Publish a child job exactly once, as the step `name`, and return it while it may run."""
+    """Publish a child job exactly once, as the step `name`, and return it without waiting."""
     step = yield from _begin(context, name, "start", channel)
     if not step.is_ended:
         yield from _publish(context, step, channel, [draft], is_ended=True)

@@ -73,9 +73,9 @@ def _name_batch(step: Step, run_id: int) -> str:
 
 
 def collect(store: RunStore, step: Step, batch_id: int | None) -> list[dict[str, Any]] | timedelta:
-    """Return the outcomes of all children of a step in order, once all have ended.
+    """Return what `read_outcomes` returns for the children of a step, once all have ended.
 
-    Until then, return the time after which to look again unless the batch wakes the run before.
+    Until then, return how long to suspend the run, unless the end of the batch wakes it before.
     """
     batch = Batch.objects.using(store.using).filter(pk=batch_id or 0).only("completed_at").first()
     if batch is not None and batch.completed_at is None:
@@ -89,7 +89,7 @@ def collect(store: RunStore, step: Step, batch_id: int | None) -> list[dict[str,
 
 
 def read_outcomes(using: str, job_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a dict for each job, in order: its result, or else its id, reason and error."""
+    """Return a dict per ended job, in order: `result`, or else `child`, `reason` and `error`."""
     dead = {row.pk: row for row in Job.objects.using(using).filter(id__in=job_ids)}
     # Read after the live jobs: a job that is delivered in between is in one of the two.
     archive = ArchivedJob.objects.using(using).filter(job_id__in=job_ids, state=State.DELIVERED)
@@ -129,7 +129,7 @@ def encode_outcomes(outcomes: Sequence[dict[str, Any]]) -> str:
 
 
 def kill_children(job_ids: Sequence[int]) -> None:
-    """Kill the queued child jobs of each run among these jobs, which were just killed."""
+    """Kill the queued children of the runs among these jobs, which have been killed."""
     rows = Batch.objects.using(settings().DATABASE).filter(run_id__in=job_ids)
     # A cancelled batch may have members again, which were redriven.
     cancel(rows.filter(completed_at=None).values_list("pk", flat=True))
@@ -139,8 +139,8 @@ def kill_children(job_ids: Sequence[int]) -> None:
 def redriving_killed(job_ids: Sequence[int]) -> Iterator[None]:
     """Redrive the children that were killed because their run, among these jobs, was killed.
 
-    The block redrives the runs. Until then their batches stay cancelled, or the sweep would kill
-    the children again.
+    This happens before the block, which redrives the runs. Until the commit the batches stay
+    cancelled, or the sweep would kill the children again.
     """
     using = settings().DATABASE
     dead = Job.objects.using(using).filter(id__in=job_ids, state=State.DEAD, reason__in=KILLED)
@@ -158,7 +158,7 @@ def redriving_killed(job_ids: Sequence[int]) -> Iterator[None]:
 
 
 def sweep(using: str) -> None:
-    """Kill queued children of runs that a full key dropped, or that a crashed process killed."""
+    """Kill queued children of dead runs: a full key dropped the run, or its killer crashed."""
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
     rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))

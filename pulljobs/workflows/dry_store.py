@@ -18,7 +18,7 @@ class ReplayEnd(BaseException):
 
 
 class DryReplay(Replay):
-    """Replay in which a suspension ends only its task: others go on to ask for stored steps."""
+    """Replay in which a suspension ends only its asyncio task: others go on with stored steps."""
 
     def raise_ending(self, ending: Ending) -> Any:
         raise ending

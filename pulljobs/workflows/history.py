@@ -12,7 +12,10 @@ _marks: dict[tuple[str, str], int] = {}
 
 
 def forget_runs(using: str, age: timedelta) -> int:
-    """Delete runs that ended `age` ago, among the next `AT_ONCE` old runs. Return their number."""
+    """Delete runs that ended longer than `age` ago, and return their number.
+
+    A call reads at most `AT_ONCE` old runs.
+    """
     return _forget(using, "forget_runs", age)
 
 

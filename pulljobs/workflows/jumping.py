@@ -40,7 +40,7 @@ def make_due(run_id: int) -> None:
 
 
 def drain_started(run_id: int) -> bool:
-    """Run the started children that are due before the wait of a run ends, if any."""
+    """Run started children that are due before the wait of a run ends. Return True if a job ran."""
     served = {handler.channel for handler in handlers.registered()}
     until = Job.objects.using(settings().DATABASE).filter(id=run_id).values("available_at")
     queued = _started_by([run_id]).filter(state=State.QUEUED, available_at__lte=until)
@@ -66,7 +66,7 @@ def end_children(run_id: int) -> None:
 
 
 def _list_channels(run_id: int, find: Callable[[list[int]], QuerySet[Job]]) -> list[str]:
-    """Return the channels of the jobs that `find` returns for a run, and for those jobs, too."""
+    """Return the channels of the jobs that `find` returns for a run, for those jobs, and so on."""
     names: set[str] = set()
     waited = [run_id]
     while waited:
@@ -77,14 +77,14 @@ def _list_channels(run_id: int, find: Callable[[list[int]], QuerySet[Job]]) -> l
 
 
 def _children_of(run_ids: list[int]) -> QuerySet[Job]:
-    """Return the live and dead jobs that these runs wait for."""
+    """Return the child jobs that these runs wait for, without the delivered ones."""
     using = settings().DATABASE
     waiting = WorkflowRun.objects.using(using).filter(id__in=run_ids, waiting_batch__isnull=False)
     return Job.objects.using(using).filter(batch_id__in=waiting.values("waiting_batch"))
 
 
 def _started_by(run_ids: list[int]) -> QuerySet[Job]:
-    """Return the live and dead children of these runs."""
+    """Return the child jobs of these runs, without the delivered ones."""
     using = settings().DATABASE
     made = Batch.objects.using(using).filter(run_id__in=run_ids)
     return Job.objects.using(using).filter(batch_id__in=made.values("id"))

@@ -23,7 +23,10 @@ class RunSelection(NamedTuple):
 
 
 def read_window(using: str, selection: RunSelection, span: IdSpan) -> IdWindow:
-    """Return the ids of the runs in a span that match the filters, newest first."""
+    """Return the next matching run ids of a span, newest first, and the id to go on below.
+
+    That id is None if no older run is left.
+    """
     params = {
         "below": span.beyond,
         "scanned": span.scanned,
@@ -48,13 +51,13 @@ def choose(using: str, run_ids: Collection[int], selection: RunSelection) -> lis
 
 
 def known_versions(using: str) -> list[tuple[str, int]]:
-    """Return sorted pairs of workflow and version, read from the newest and the oldest runs."""
+    """Return sorted pairs of workflow and version of the `KNOWN` newest and oldest runs."""
     rows = run(using, "known_versions", {"most": KNOWN})
     return [(row.workflow, row.version) for row in rows]
 
 
 def _find_end(using: str, span: IdSpan) -> int | None:
-    """Return the lowest run id that the span reads, or None if it reaches the oldest run."""
+    """Return the lowest of the `span.scanned` run ids that are read, or None if no run is older."""
     rows = WorkflowRun.objects.using(using).filter(id__lt=span.beyond).order_by("-id")
     ends = list(rows.values_list("id", flat=True)[span.scanned - 1 : span.scanned + 1])
     return ends[0] if len(ends) > 1 else None

@@ -60,7 +60,7 @@ def begin_run(using: str, held: Held, workflow: Workflow, message_id: int) -> Be
 
 
 def _begin_again(using: str, run_id: int, params: Params) -> None:
-    """Forget what a run has stored for its former message, and kill its queued children."""
+    """Delete steps and signals of a run for its former message, and kill its queued children."""
     rows = run(using, "renew_run", params, seconds=LONGEST_SECONDS)
     if not rows:
         raise LeaseLost(run_id)

@@ -25,7 +25,7 @@ class RunLoop:
         self._look_at = self._take_up_at = float("-inf")
 
     def wake(self) -> None:
-        """Let the next pass sweep for interrupted work. Any thread may call this."""
+        """Let the next pass sweep before its time, without ending the sleep. Thread-safe."""
         self._look_at = float("-inf")
 
     def tick(self) -> float:

@@ -1,4 +1,4 @@
-"""Operations of sync and async runs as generators: steps, and sleeps, which suspend if long."""
+"""Operations of sync and async runs: steps, sleeps and waits, as generators that `drive` runs."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ LONGEST_PAUSE: Final = 30.0
 
 
 def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Operation:
-    """Begin a step and return it, after storing failed steps whose exceptions the code caught."""
+    """Store failures that the code caught, and return the next step of that name, stored or new."""
     if context.job.taken_away:
         raise LeaseLost(context.job.id)
     for each in context.replay.take_caught():
@@ -110,7 +110,7 @@ def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
 
 
 def store_result(context: "RunContext", step: Step, began: float, result: Any) -> Operation:
-    """Store the result of a step, and return it as a replay would find it.
+    """Write the result of a step to its row, and return it as a replay will read it.
 
     `began` is the time of the monotonic clock at which the step began.
     """
@@ -180,7 +180,7 @@ def do_wait(context: "RunContext", name: str, timeout: timedelta | None) -> Oper
 def do_once(
     context: "RunContext", name: str, kind: str, function: str, write: Callable[[Step], Any]
 ) -> Operation:
-    """Return the stored result of a step, or that of `write`, which stores it by itself."""
+    """Return the stored result of a step, or call `write(step)`, which stores and returns it."""
     step = yield from begin(context, name, kind, function)
     if step.is_ended:
         return result_of(context, step)

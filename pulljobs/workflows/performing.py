@@ -40,7 +40,7 @@ def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
 async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     """Call an async workflow's function for one claim of a run. See `perform_run`.
 
-    The claim ends after the steps of other tasks, so that their results are stored.
+    If the function raises, running steps of other asyncio tasks end before the claim does.
     """
     context = await sync_to_async(load)(workflow, job, **hooks)
     context.replay.main = find_caller()
@@ -82,7 +82,7 @@ def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
 
 
 def _leave(store: RunStore, workflow: Workflow, version: int) -> NoReturn:
-    """Leave a run to workers that accept its version, and raise AlreadySettled."""
+    """Release a run for workers that accept its version, and raise AlreadySettled."""
     logger.info(
         "Run %s of %s has version %d: it is left to workers that accept it.",
         ids.encode(store.job.id), workflow.name, version,
@@ -115,7 +115,7 @@ def end_claim(context: RunContext, error: BaseException | None, result: Any = No
 
 
 def _split(error: BaseException | None) -> tuple[bool, BaseException | None]:
-    """Return True if a suspension or continuation is raised, and the other errors, or None."""
+    """Return True if the error is or holds a Suspension or Continuation, and the rest, or None."""
     if isinstance(error, BaseExceptionGroup):
         endings, rest = error.split((Suspension, Continuation))
         return endings is not None, rest

@@ -190,7 +190,7 @@ class Replay:
         raise ending
 
     def check_swallowed(self) -> None:
-        """Raise again the exception that ended the claim, if the code caught it, and note that."""
+        """Raise `ending` again if the code caught it and went on, and set `is_swallowed`."""
         ending = self.ending
         if ending is not None and self._ended_in is find_caller() and not _is_handled(ending):
             self.is_swallowed = True
@@ -208,7 +208,7 @@ class Replay:
         return sorted(missing, key=lambda step: step.position)
 
     def _check_alone(self, name: str) -> None:
-        """Raise StepMismatch if several steps of a name run now: they would share a key."""
+        """Raise StepMismatch if several steps of a name, with one idempotency key, run now."""
         if self._asked[name] > self._ended[name] + 1:
             raise StepMismatch(
                 f"Several steps {name!r} run at the same time, and run.key({name!r}) would be the "

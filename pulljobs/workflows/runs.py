@@ -174,7 +174,7 @@ class Run(RunBase):
 
 
 class AtomicStep(StepResult):
-    """Step whose block is a transaction. The block sets `result` while `pending` is True."""
+    """Step whose block is a transaction. The block may set `result` if `pending` is True."""
 
     def __init__(self, step: Step, result: Any = None) -> None:
         super().__init__(result)

@@ -23,7 +23,7 @@ def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LAST
 
     Join the caller's transaction. The token lets its bearer send the signal `name` once until
     `lasts` has passed. Only its digest is stored, so the token can't be shown again. Raise
-    UnknownRun, RunEnded, and ValueError.
+    UnknownRun, RunEnded, and ValueError for a wrong `name` or `lasts`.
     """
     check_name(name)
     if not isinstance(lasts, timedelta) or not timedelta() < lasts <= timedelta(days=3_650):
@@ -38,7 +38,7 @@ def create_signal_token(run_id: int | str, name: str, *, lasts: timedelta = LAST
 
 
 def send(token: str, payload: Any) -> bool:
-    """Send the signal of a token and use up the token. Return False if nothing was sent.
+    """Send the signal of a token, use up the token, and return True.
 
     Raise what `signal` raises, and WorkflowError for a token that is wrong, used or expired.
     """

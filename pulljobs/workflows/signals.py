@@ -108,8 +108,8 @@ def wake(using: str, run_ids: Sequence[int]) -> None:
 def wake_one(using: str, run_id: int) -> None:
     """Make a run due if it waits for a signal that was sent.
 
-    One statement is enough if the run waits already, as it nearly always does. Otherwise `wake` is
-    called, which locks the job first. It is also called if no notification can be sent.
+    One statement is enough if the run waits already, as it nearly always does. Otherwise, or if
+    PostgreSQL's queue of notifications is full, this calls `wake`, which locks the job first.
     """
     params = {"run_ids": [run_id], "is_alone": True, "database_channel": DATABASE_CHANNEL}
     wake_up = partial(run, using, "wake_runs", params, seconds=LOCK_SECONDS, keeps_plan=True)
@@ -163,7 +163,7 @@ def sweep(using: str) -> bool:
 
 
 def _find_new(using: str, age: timedelta, *, after: int = 0) -> Row:
-    """Return the runs of the next signals older than an age, and the id of the last signal."""
+    """Return runs not woken by signals older than `age`, and the last id if more may follow."""
     [row] = run(using, "new_signals", {"after": after, "wanted": AT_ONCE, "age": age})
     return row
 
@@ -180,7 +180,7 @@ def _wake_free(using: str, run_ids: list[int]) -> int:
 
 
 def find_live(run_id: int | str) -> int:
-    """Return the id of a queued or running run as a number, or raise UnknownRun or RunEnded."""
+    """Return the id of a run that has not ended, as a number, or raise UnknownRun or RunEnded."""
     using, number = settings().DATABASE, ids.find_number(run_id)
     states = Job.objects.using(using).filter(pk=number or 0).values_list("state", flat=True)
     if number is None or (state := states.first()) not in LIVE:
@@ -189,7 +189,7 @@ def find_live(run_id: int | str) -> int:
 
 
 def find_past_state(using: str, run_id: int) -> str | None:
-    """Return the state in which a job was settled last, or None if it never was."""
+    """Return the state of the last settlement of a job, or None if the archive has none."""
     past = ArchivedJob.objects.using(using).filter(job_id=run_id).order_by("id")
     return past.values_list("state", flat=True).last()
 

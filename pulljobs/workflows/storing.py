@@ -107,9 +107,10 @@ class RunStore:
                 transaction.set_rollback(True, using=using)
 
     def take_signal(self, step: Step, is_over: bool) -> tuple[bool, Any]:
-        """End a wait with its oldest signal. Return True and the payload, or False and None.
+        """End a wait with its oldest signal, and return True and the payload.
 
-        If `is_over` is True the time limit is over, and the wait ends even without a signal.
+        Without a signal, return False and None. The wait then ends, as timed out, only if
+        `is_over` is True.
         """
         self.refuse_transaction(f"wait {step}")
         params = {**self._held(), "is_over": is_over, **_key(step)}
@@ -126,7 +127,7 @@ class RunStore:
         return rows[0].is_taken, rows[0].payload
 
     def write_children(self, step: Step, *, is_ended: bool) -> None:
-        """Write a step with its child jobs, as the last statement of the caller's transaction.
+        """Write a step with its child jobs. The caller calls this last in its transaction.
 
         `is_ended` is True for a step that does not wait for them.
         """
@@ -139,7 +140,10 @@ class RunStore:
         self.on_stored(self.job, step)
 
     def end_claim(self, ending: Ending, version: int) -> None:
-        """Write a suspension or a continuation, which gives up the lease, or raise LeaseLost."""
+        """Write a suspension or a continuation, which gives up the lease, or raise LeaseLost.
+
+        A continuation sets the version of the run to `version`, that of the code.
+        """
         if isinstance(ending, Suspension):
             retrying(self.using, partial(self._suspend, ending))
         else:
@@ -221,7 +225,7 @@ class RunStore:
         return rows[0].result
 
     def _insert(self, params: Params) -> list[Row]:
-        """Write a step. After this progress the run has all its retries again."""
+        """Write a step, and restore all retries of the run. Return no row if the lease is lost."""
         if not self._has_used_retries:
             return run(self.using, "write_step", params, seconds=LONGEST_SECONDS, keeps_plan=True)
         with brief(self.using):

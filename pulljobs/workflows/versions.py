@@ -36,7 +36,7 @@ class LiveRuns(NamedTuple):
 
 
 class StrandedRuns(NamedTuple):
-    """Queued runs of one version that no living worker of their consumer accepts."""
+    """Number of queued runs of one version that no living worker of their consumer accepts."""
 
     consumer: Consumer
     version: int
@@ -93,9 +93,10 @@ def find_consumers(using: str) -> dict[int, Consumer]:
 
 
 def count_live(using: str, consumer_ids: Sequence[int]) -> list[LiveRuns]:
-    """Count the runs of consumers that have begun and are not delivered, at a bounded cost.
+    """Count the runs that have begun and are not delivered, by consumer, version and kind.
 
-    The more consumers there are, the fewer jobs of each are read.
+    Only the first jobs of each consumer are read, and fewer if there are more consumers, so the
+    numbers of a consumer with many jobs are too low.
     """
     if not consumer_ids:
         return []
@@ -106,7 +107,10 @@ def count_live(using: str, consumer_ids: Sequence[int]) -> list[LiveRuns]:
 def find_stranded(
     consumers: Mapping[int, Consumer], counted: Sequence[LiveRuns]
 ) -> list[StrandedRuns]:
-    """Return the queued runs whose consumer has workers, none of which accepts their version."""
+    """Return those queued runs in `counted` that no living worker of their consumer accepts.
+
+    Runs are added up by version. Consumers without a living worker are left out.
+    """
     accepted = read_accepted()
     queued: defaultdict[tuple[int, int], list[LiveRuns]] = defaultdict(list)
     for row in counted:
@@ -142,7 +146,7 @@ def accepts(ranges: Sequence[tuple[int, int]], version: int) -> bool:
 
 
 def describe_left(using: str, consumer_id: int, row: WorkflowRun) -> str:
-    """Return why a queued run waits for a worker with other code, or an empty text."""
+    """Return why a queued run waits for a worker with other code, or "" if it does not."""
     rows = Consumer.objects.using(using).select_related("channel")
     consumer = rows.filter(pk=consumer_id).first()
     if consumer is None:  # The row of the consumer was deleted by SQL.

@@ -64,7 +64,7 @@ def _end_of(form: PauseForm) -> datetime | None:
 
 
 def find_schedule(listed: Any, request: HttpRequest, id: int, action: str) -> Schedule:
-    """Return the schedule of a page, or raise PermissionDenied or Http404."""
+    """Return the schedule if the user may do the action. Raise PermissionDenied or Http404."""
     if not (listed.has_view_permission(request) and may(request, action)):
         raise PermissionDenied
     row: Schedule | None = listed.get_queryset(request).filter(pk=id).first()
@@ -82,7 +82,7 @@ def back_to(request: HttpRequest, row: Schedule) -> HttpResponseRedirect:
 def render_page(
     listed: Any, request: HttpRequest, row: Schedule, action: str, **context: Any
 ) -> TemplateResponse:
-    """Return the page of an action, by its template and the context of that template."""
+    """Render the template of an action on a schedule, with `context` added to that of the page."""
     page = {
         **listed.admin_site.each_context(request),
         "opts": listed.model._meta,

@@ -244,7 +244,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def _act_on_each(self, request: HttpRequest, act: Any) -> None:
         """Call `act(name, operator)` for each selected schedule, and show errors on the next page.
 
-        These include selected schedules that no longer match the filter of the list.
+        Selected schedules that no longer match the filter of the list are included.
         """
         chosen = map(list_query.parse_id, request.POST.getlist(ACTION_CHECKBOX_NAME))
         rows = Schedule.objects.using(settings().DATABASE).filter(pk__in=list(chosen))

@@ -52,7 +52,7 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
 
 
 def _describe(schedule: str, option: str, was: object, new: object) -> dict[str, str]:
-    """Return a changed option as text, but no payload, which no command shows."""
+    """Return the old and new value of an option as text, or "not shown" for payloads."""
     if option == "payload":
         was = new = "not shown"
     return {"schedule": schedule, "option": option, "was": str(was), "is": str(new)}

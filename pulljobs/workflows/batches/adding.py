@@ -127,7 +127,10 @@ class OpenBatch:
 
     @contextmanager
     def batch(self, name: str, **on: AnyCallback) -> Iterator["OpenBatch"]:
-        """Make a batch that counts as one member of this batch, with the arguments of `batch`."""
+        """Make a member of this batch that is a batch itself, and close it after the block.
+
+        The arguments are those of the function `batch`.
+        """
         with batch(name, parent=self, **on) as nested:
             yield nested
 

@@ -18,7 +18,7 @@ def add_arguments(parser: ArgumentParser, verb: str) -> None:
 
 
 def describe(view: BatchView, kind: str, count: int) -> str:
-    """Return a number of members of a batch as text. `kind` is "dead" or "live"."""
+    """Return text such as "3 dead members of batch report". `kind` is "dead" or "live"."""
     members = "member" if count == 1 else "members"
     return f"{count:,} {kind} {members} of batch {view.name}"
 

@@ -22,7 +22,7 @@ ALL: Final = 100_000
 
 
 class NotedBatches:
-    """Ids of batches whose members changed, for the batch loop of this process."""
+    """Ids of batches with new counts, which the batch loop of this process has to merge."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ noted: Final = NotedBatches()
 
 
 def listen(using: str, batch_ids: Collection[int]) -> None:
-    """Pass batches with changed members to the batch loop of this worker, or complete them here.
+    """Pass batches with new counts to the batch loop of this worker, or complete them here.
 
     They are completed here without such a loop, and in a worker that ends when the queue is empty,
     because a callback fills the queue again.
@@ -69,15 +69,15 @@ def look_at_each(using: str, batch_ids: Collection[int]) -> set[int]:
 
 
 def look_at_noted(using: str) -> None:
-    """Complete the batches that still wait for the loop when its process ends."""
+    """Merge the counts of noted batches before the process ends, and complete those that ended."""
     look_at_each(using, noted.take())
 
 
 def sweep(using: str, after: int = 0) -> int | None:
-    """Merge the counts of the next batches above an id, and complete those that have ended.
+    """Merge the counts of the `SWEPT` next batches, and complete those that have ended.
 
-    Return the last id, or None if there are no more. A sweep finds batches for which a process
-    crashed between a settlement and the decision.
+    Return the last id, as `after` of the next call, or None if there are no more. A sweep finds
+    batches for which a process crashed between a settlement and the decision.
     """
     rows = run(using, "batches_to_look_at", {"after": after, "wanted": SWEPT})
     look_at_each(using, [row.batch_id for row in rows if row.is_known])

@@ -38,7 +38,7 @@ class BatchLoop:
         self._look_at = max(self._look_at, time.monotonic() + SHORTEST_PAUSE)
 
     def tick(self) -> float:
-        """Complete changed batches, and sweep, each if it is due. Return the seconds to sleep."""
+        """Complete noted batches that ended, and sweep, when due. Return the seconds to sleep."""
         if noted and time.monotonic() >= self._look_at:
             self._look()
         if time.monotonic() >= self._sweep_at:

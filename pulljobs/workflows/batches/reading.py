@@ -119,7 +119,7 @@ async def aget(id: int | str) -> BatchView:
 
 
 def read_views(batch_ids: Sequence[int]) -> list[BatchView]:
-    """Return the batches of these ids that exist, in the order of the ids."""
+    """Return the batches of these ids that exist, the oldest first."""
     rows = run(settings().DATABASE, "count_batches", {"batch_ids": list(batch_ids)})
     return [_view(row) for row in rows]
 
@@ -167,7 +167,7 @@ def read_dead(batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[Dead
 
 
 def count_in_flight(batch_id: int, cap: int = CAP) -> int:
-    """Count the members that are in flight. Of all jobs in flight at most `cap` are read."""
+    """Count the members in flight. The number is too low if leases hold more than `cap` jobs."""
     params = {"batch_id": batch_id, "cap": cap}
     [row] = run(settings().DATABASE, "count_in_flight", params)
     jobs: int = row.jobs

@@ -26,7 +26,7 @@ def enqueue(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> AnyResult:
-    """Enqueue a task as a member of a batch, and return its result.
+    """Enqueue a task as a member of a batch, and return its TaskResult, which is not ready yet.
 
     Join the caller's transaction. Raise what `OpenBatch.publish` raises, InvalidMessage for a task
     of another backend, TypeError if an argument is not JSON, and ConfigurationError if the consumer

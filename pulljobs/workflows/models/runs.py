@@ -71,7 +71,7 @@ class WorkflowRun(models.Model):
         return ids.encode(self.id)
 
     def began_for(self, message_id: int) -> bool:
-        """Return True unless the run began for another message, whose place this one took."""
+        """Return True unless the run began for a message that the message `message_id` replaced."""
         return self.message_id in (None, message_id)
 
 

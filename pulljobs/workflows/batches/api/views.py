@@ -128,7 +128,7 @@ class BatchMembers(BatchUserView):
     needs = {"POST": [ADD]}
 
     def post(self, request: Request, batch: str) -> Response:
-        """Publish messages into a batch, and answer with the numbers of jobs and of refusals."""
+        """Publish messages into a batch. Answer with the numbers of jobs, duplicates, full keys."""
         form = read_body(MembersFormBody, _read(request))
         drafts = list(map(read_member, form["Messages"]))
         with refusing(batch):
