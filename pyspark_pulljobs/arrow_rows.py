@@ -96,7 +96,7 @@ class ArrowRows:
     def end_within(self, size: int, first: int) -> int:
         """Return the index after the row with which payloads from `first` on reach `size` bytes.
 
-        If all rows of the batch together have less, the index is beyond their number.
+        If they have less up to the last row, the index is beyond the number of rows.
         """
         before = self.sizes[first - 1] if first else 0
         return bisect_left(self.sizes, before + size, first) + 1

@@ -105,7 +105,10 @@ def commit(
 
 
 def abort(session: Session, publish_id: int) -> None:
-    """Mark the publish as aborted, and clean up after all abandoned publishes."""
+    """Mark the publish as aborted unless it is done, and abort abandoned publishes.
+
+    Staging tables that no open publish needs are dropped.
+    """
     publish_ledger.settle(session, publish_id, publish_ledger.ABORTED, publish_ledger.Tally())
     staging.clean(session)
 

@@ -102,7 +102,7 @@ def read_slice(
 ) -> Iterator[pa.RecordBatch]:
     """Read the jobs of a slice that are still leased, with the columns and the order of the schema.
 
-    In a task that Spark repeats, the jobs first use up one more of `max_deliveries`.
+    If Spark repeats the task, each of these jobs first uses up one more of `max_deliveries`.
     """
     if is_repeated(TaskContext.get()):
         with open_session(options.dsn) as session:

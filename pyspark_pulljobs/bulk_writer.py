@@ -25,7 +25,7 @@ from pyspark_pulljobs.requests import ATOMIC, Address, Request
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
     """Open the publish that the options describe, and return Spark's writer for its mode.
 
-    Spark calls this function once, in its driver. It also cleans up after abandoned publishes.
+    Spark calls this function once, in its driver. The function also aborts abandoned publishes.
     Raise ConfigurationError for wrong options or columns.
     """
     if overwrite:
@@ -43,7 +43,7 @@ def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> D
 def open_publish(
     session: Session, request: Request, address: Address, batch: SinkBatch | None = None
 ) -> Publish:
-    """Open the publish in the ledger. Create its staging table if it is atomic and not done yet."""
+    """Insert or find the publish in the ledger. Create its staging table if atomic and not done."""
     with session.atomic():
         publish = publish_ledger.open_publish(session, request, address, batch)
         if request.mode == ATOMIC and not publish.is_done:

@@ -59,7 +59,7 @@ def resolve(name: str) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """Function for `mapInArrow` that runs a handler and settles the jobs that the handler names."""
+    """Function for `mapInArrow` that runs a handler and writes the outcomes that it returns."""
 
     dsn: str
     handler: str
@@ -67,7 +67,7 @@ class Handling:
     max_result_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield for each batch of rows the number of its jobs, and of the outcomes written."""
+        """Run the handler for each batch of rows. Yield counts of its jobs and written outcomes."""
         function = resolve(self.handler)
         for batch in batches:
             if batch.num_rows:
@@ -122,7 +122,7 @@ def _settle_raised(held: Iterable[Held], raised: Exception) -> list[Settlement]:
 def _read_outcomes(returned: Any) -> list[dict[str, Any]]:
     """Return the rows of the handler's result as dictionaries, with None for missing values.
 
-    Raise LakeError if the result is no table or has no column `job_id`.
+    A result of None has no rows. Raise LakeError if it is no table or has no column `job_id`.
     """
     if returned is None:
         return []

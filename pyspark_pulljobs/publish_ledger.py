@@ -34,7 +34,7 @@ class Publish(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Number of rows of a publish, and how many were messages, jobs, duplicates or bad rows."""
+    """Numbers of the rows of a publish, of its messages and jobs, and of the rows not published."""
 
     rows: int = 0
     messages: int = 0
@@ -116,7 +116,7 @@ class PublishedPart(NamedTuple):
 
 
 def begin_part(session: Session, id: int, partition: int) -> PublishedPart:
-    """Lock a partition's row until the transaction ends. Return the sums of its committed rows."""
+    """Lock a partition's row until the transaction ends. Return its checksum and counts so far."""
     params = {"publish_id": id, "partition": partition}
     [(checksum, *counts)] = session.run("begin_part", params)
     return PublishedPart(checksum, Tally(*counts))
@@ -129,7 +129,7 @@ def settle_part(session: Session, id: int, partition: int, checksum: int, tally:
 
 
 def read_parts(session: Session, id: int) -> dict[int, PublishedPart]:
-    """Read what has been committed of a publish, by the number of the partition."""
+    """Return checksum and counts of the rows that a publish has committed, by partition number."""
     return {
         partition: PublishedPart(checksum, Tally(*counts))
         for partition, checksum, *counts in session.run("published_parts", {"publish_id": id})

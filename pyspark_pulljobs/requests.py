@@ -132,7 +132,10 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
 
 
 def _choose(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Return the value of an option in lower case, by default the first of `choices`."""
+    """Return the value of an option in lower case, by default the first of `choices`.
+
+    Raise ConfigurationError for a value that is not among them.
+    """
     value = given.get(name.lower(), choices[0]).lower()
     if value not in choices:
         raise ConfigurationError(f'Option "{name}" must be {" or ".join(choices)}, not {value!r}.')

@@ -67,7 +67,10 @@ def _make_delay(value: Any) -> timedelta | None:
 
 
 def decode_original(value: Any) -> int | None:
-    """Return the id of the job that a row replays, from its text or number, or None."""
+    """Return the id of the job that a row replays, from its text or number, or None for None.
+
+    Raise InvalidMessage if the text is no id.
+    """
     if not isinstance(value, str):
         return value  # type: ignore[no-any-return]  # A number or None, by its type.
     try:

@@ -37,7 +37,7 @@ Job = tuple[int, str | UUID]
 
 
 class Settled(NamedTuple):
-    """Jobs that a transaction settled, and consumers of which other jobs may be claimed now."""
+    """Jobs whose outcomes were written, and consumers of which other jobs may be claimed now."""
 
     states: Counter[str]
     """Numbers of jobs by their new state."""
@@ -65,7 +65,10 @@ def retry(
 
 
 def reject(dsn: str, jobs: Iterable[Job], error: str) -> dict[int, State]:
-    """Reject the jobs, which become DEAD with this error. Return the new states by id."""
+    """Reject the jobs, which become DEAD with this error, and return their new states by id.
+
+    Jobs whose lease was lost are left out.
+    """
     return settle(dsn, [outcomes.reject(held, to_error_text(error)) for held in _to_held(jobs)])
 
 
@@ -164,7 +167,7 @@ def summarize(rows: Sequence[Row]) -> Settled:
 
 
 def emit_and_notify(session: Session, settled: Settled) -> None:
-    """Emit telemetry of the settled jobs, and notify waiters of consumers that may claim more.
+    """Emit telemetry of the written outcomes, and notify waiters of consumers that may claim more.
 
     The caller has committed.
     """
@@ -204,10 +207,10 @@ def _settle(session: Session, settlements: Sequence[Settlement]) -> list[Row]:
 
 
 def finish(session: Session, params: Mapping[str, Any], jobs: int) -> list[Row]:
-    """Write `jobs` outcomes in the current transaction, and free the keys of the settled jobs.
+    """Write the outcomes of `jobs` jobs in the current transaction, and free keys that they held.
 
-    `params` are those of finish.sql. Return its rows, one for each settled job. If a job is a
-    member of a batch of the app `workflows`, a worker finds out later whether that batch has ended.
+    `params` are those of finish.sql. Return its rows, one for each job that was not lost. If a job
+    is a member of a batch (`workflows`), a worker finds out later whether that batch has ended.
     """
     rows, _batch_ids = members.finish(partial(session.run, params=params), jobs)
     freed = [row for row in rows if row.freed_key is not None and row.consumer_id is not None]
@@ -234,7 +237,7 @@ def _free(session: Session, freed: set[Key], let_go: Sequence[int], turned: set[
 
 
 def _count_on_batches(session: Session, settlements: Sequence[Settlement], done: set[int]) -> None:
-    """Add the settled jobs to the counts of their stream's batches.
+    """Add the jobs with ids in `done` to the counts of acked or failed jobs of their batches.
 
     Otherwise the ack would count them as lost.
     """

@@ -203,7 +203,7 @@ class Stream:
             )
 
     def _end_claim_ahead(self, link: Link) -> None:
-        """Wait for a claim that still runs in the background, if any, and record its batch."""
+        """Wait for a claim that runs in the background, if any, and keep its batch in memory."""
         if done := self._claiming_ahead.wait(link):
             seq, (_claimed, batch) = done
             if batch is not None:
@@ -225,7 +225,7 @@ class Stream:
             self._acking.start(link, seq, lambda: self._ack(link, link.background_session, seq))
 
     def _end_ack(self, link: Link) -> None:
-        """Wait for an ack that still runs in the background, if any, and record its counts."""
+        """Wait for an ack that runs in the background, if any, and count it in `progress`."""
         if done := self._acking.wait(link):
             self._record_ack(*done)
 
@@ -325,7 +325,7 @@ class Stream:
         return [(settled.jobs, lost) for settled, lost in done]
 
     def _record_ack(self, seq: int, acked: Acked) -> None:
-        """Record that the batches up to `seq` are acked, and emit an event if jobs were lost."""
+        """Note in memory that batches up to `seq` are acked. Emit an event if jobs were lost."""
         self._progress["acked"] += sum(delivered for delivered, _lost in acked)
         self._progress["lost"] += (lost := sum(lost for _delivered, lost in acked))
         self._acked = max(self._acked, seq)

@@ -51,7 +51,7 @@ class Errors(RollupInline):
 
 
 class FirstNodes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
-    """Formset of the first `SHOWN_NODES` nodes of a rollup.
+    """Formset of the `SHOWN_NODES` nodes of a rollup with the longest run times.
 
     Each start of a process is a node of its own, so a month may have thousands.
     """

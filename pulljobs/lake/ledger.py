@@ -25,7 +25,7 @@ ID_TOLERANCE: Final = timedelta(minutes=1)
 
 
 class Horizon(NamedTuple):
-    """Transaction number below which all transactions have ended, and facts about the cluster.
+    """Transaction number below which all transactions have ended, and the cluster that counts them.
 
     An export run that begins now ends its window there.
     """
@@ -70,9 +70,9 @@ def find_last_run(using: str, location: str) -> LakeRun | None:
 
 
 def find_run_of(using: str, location: str, table: str) -> int:
-    """Return the number of the last export run that wrote rows of a table of the lake, or 0.
+    """Return the number of the last export run that wrote rows of a lake's table, or 0 if none did.
 
-    Runs before a rebase do not count, because it compares the rows of the lake again.
+    Runs before a rebase do not count, because the rebase compared their rows with the lake.
     """
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     rebase = runs.filter(kind=LakeRun.Kind.REBASE).aggregate(last=Max("pk"))["last"] or 0
@@ -115,7 +115,7 @@ def record_rebase(
 
     The next export run has a window that begins at `now`, and a number above `newest`, the number
     of the last export run in the lake. `renumbered` is the number of rows that the rebase changed.
-    Join the caller's transaction.
+    The row is written in the caller's transaction.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(

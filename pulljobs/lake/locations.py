@@ -41,7 +41,10 @@ def normalize_location(setting: str) -> str:
 
 
 def _find_directory(url: str) -> str:
-    """Return the directory that a URL such as `file:///srv/lake` names, on this machine only."""
+    """Return the directory that a URL such as `file:///srv/lake` names.
+
+    Raise ConfigurationError if the URL names another machine, or no absolute path.
+    """
     parts = urlsplit(url.replace("?", "%3F").replace("#", "%23"))
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise ConfigurationError(_describe_choices(url))

@@ -47,7 +47,10 @@ def record_doubts(using: str, location: str) -> None:
 
 
 def _forget(days: QuerySet[LakeDay]) -> None:
-    """Delete the records of these days, except those of drops. Restored days become unverified."""
+    """Record that these days are not verified: delete their rows, or mark those of restored days.
+
+    Rows of days that are dropped from PostgreSQL stay as they are.
+    """
     days.filter(dropped_at=None, restored_at=None).delete()
     days.exclude(restored_at=None).update(high_xid=UNVERIFIED)
 
@@ -84,7 +87,7 @@ def find_verified(using: str, location: str) -> set[Partition]:
 
 
 def find_dropped(using: str, location: str) -> set[Partition]:
-    """Return the partitions that were dropped because the lake has them."""
+    """Return the partitions that were dropped because the lake has them, and not restored since."""
     days = LakeDay.objects.using(using).filter(location=location).exclude(dropped_at=None)
     return set(map(Partition._make, days.values_list("table", "day")))
 

@@ -37,14 +37,14 @@ class StreamBatch(models.Model):
     """Jobs of one claim of a stream, recorded in the transaction of the claim.
 
     Its jobs are leased while their `lease_token` is that of the batch. The row of the lease is
-    deleted when it expires or all its jobs are settled. The job ids stay until the batch is acked,
-    so that Spark can repeat the batch after a crash.
+    deleted once it holds no job. The job ids stay until the batch is acked, so that Spark can
+    repeat the batch after a crash.
     """
 
     class State(models.TextChoices):
         OPEN = "open"
         RELEASED = "released"
-        """Released by an operator. A batch that Spark repeats gets the jobs still queued."""
+        """Released after its query ended. A batch that Spark repeats gets the jobs still queued."""
         ACKED = "acked"
 
     stream = models.ForeignKey(Stream, models.CASCADE, related_name="batches", db_index=False)

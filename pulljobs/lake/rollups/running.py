@@ -81,8 +81,8 @@ class RolledUp:
 def roll_up(sessions: Sessions, *, recount: bool = False, always_spark: bool = False) -> RolledUp:
     """Count the hours with new rows, or with `recount` all hours of the lake.
 
-    Everything is written in one transaction. Raise LakeError if another run ended first. A Spark
-    session is opened only for many rows, or if `always_spark`.
+    Everything is written in one transaction. Raise LakeError if another run has ended since this
+    one began. A Spark session is opened only for many rows, or if `always_spark`.
     """
     started = time.monotonic()
     run = _RollupRun.prepared(settings().DATABASE, tables.location(), recount)
@@ -176,7 +176,7 @@ class _RollupRun:
     def save(self, months: Iterable[Month], counted: RolledUp, seconds: float) -> None:
         """Write the rollups and the row of this run in one transaction.
 
-        Raise LakeError if another run ended first.
+        Raise LakeError, and write nothing, if another run has ended since this one began.
         """
         with transaction.atomic(using=self.using):
             with connections[self.using].cursor() as cursor:
@@ -229,9 +229,9 @@ class _RollupRun:
         return later
 
     def _low_xid(self, run: int) -> int:
-        """Return the lowest number of a transaction whose rows were exported after `run`.
+        """Return a number below which no transaction has rows that were exported after `run`.
 
-        If a rebase has renumbered transactions since, it may be below those exported before.
+        If a rebase has renumbered transactions since, rows exported before may be above it, too.
         """
         runs = LakeRun.objects.using(self.using).filter(location=self.location, pk__gte=run)
         ends = Case(When(pk=run, then="high_xid"), default="low_xid")

@@ -74,11 +74,11 @@ class ConsumeOptions:
 
 
 def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
-    """Run the handler until the waiting jobs are done, or until SIGTERM or SIGINT.
+    """Run the handler until the waiting jobs are done, or with `options.every` without end.
 
-    Return the numbers of jobs that were acked, failed and lost in this run. Afterwards the stream
-    holds no jobs. If the query fails, its error is raised, and the claim of its last batch counts
-    towards `max_deliveries` of the jobs.
+    SIGTERM and SIGINT end it. Return the numbers of jobs that were acked, failed and lost in this
+    run. Afterwards the stream holds no jobs. If the query fails, its error is raised, and the claim
+    of its last batch counts towards `max_deliveries` of the jobs.
     """
     from pyspark_pulljobs.handling import resolve
 
@@ -139,8 +139,9 @@ def release(
 
     With `failure`, the error of the query, jobs of other batches in the checkpoint expire instead,
     so that their claims count towards `max_deliveries`. Otherwise a batch that makes the query fail
-    would come again forever. Return the number of jobs as "released". Raise StreamTaken while the
-    query runs, and ConfigurationError if there is no such stream or checkpoint.
+    would come again forever. Without a checkpoint, all jobs are released. Return the number of
+    released and expired jobs as "released". Raise StreamTaken while the query runs, and
+    ConfigurationError if there is no such stream or checkpoint.
     """
     from pulljobs.lake.spark import checkpoints
 
@@ -156,7 +157,8 @@ def _release(
 ) -> dict[str, int]:
     """Ack the batches of a stream up to number `done`, and release its other jobs.
 
-    Of these, jobs of batches up to `begun` expire instead.
+    Of the others, jobs of batches up to number `begun` expire instead, with `failure` as their
+    error. Return the number of released and expired jobs as "released".
     """
     from pyspark_pulljobs import stream_options
     from pyspark_pulljobs.stream import Stream as Owner
@@ -174,7 +176,7 @@ def _release_by_progress(query: "StreamingQuery", stream: str, failure: str | No
     """Release the jobs of a query on a Spark Connect server, whose checkpoint may be out of reach.
 
     The progress that the query reported last names the last batch that is done. If the query
-    failed, the next batch had begun.
+    failed, the jobs of the next batch, which had begun, expire instead.
     """
     progress = query.lastProgress
     done = _seq(json.loads(progress.sources[0].endOffset) if progress else None, stream)
@@ -270,9 +272,9 @@ def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterat
 
 
 def _name_folder(stream: str) -> str:
-    """Return the name of the stream's folder, without characters that are special in paths.
+    """Return the name of the directory for a stream's checkpoint, without special characters.
 
-    By its digest, the folder of `a.b/c` is not that of `a/b.c`.
+    It ends with a digest, which differs between streams such as `a.b/c` and `a/b.c`.
     """
     digest = hashlib.sha256(stream.encode()).hexdigest()[:8]
     return f"{SPECIAL.sub('.', stream)[:LONGEST_NAME]}-{digest}"

@@ -40,7 +40,7 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """Result of one call of the export, which ran once, or twice after a crash."""
+    """Result of one call of the export: no run without new rows, or one, or two after a crash."""
 
     runs: list[int] = field(default_factory=list)
     """Numbers of the export runs."""
@@ -150,7 +150,7 @@ def newest_run(location: str) -> int:
 
 
 def _create_tables(location: str) -> None:
-    """Create missing tables of the lake before an export run begins.
+    """Create missing tables and columns of the lake before an export run begins.
 
     So the error of a wrong URL leaves no interrupted run.
     """
@@ -175,7 +175,7 @@ def _stored_options(using: str, options: ExportOptions) -> dict[str, object]:
 
 
 def give_up(using: str, location: str, interrupted: LakeRun) -> None:
-    """Delete an interrupted export run, and its files that are not in the Delta log."""
+    """Delete an interrupted export run from the ledger, and its files that are in no Delta log."""
     unknown = [Table(location, name) for name in TABLES]
     missing = [table for table in unknown if table.last_run() < interrupted.pk]
     files.clean(missing, interrupted.pk)

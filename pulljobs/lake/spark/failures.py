@@ -51,7 +51,7 @@ def raising_lake_errors() -> Iterator[None]:
 
 @contextmanager
 def _silence_spark() -> Iterator[None]:
-    """Keep Spark from logging the errors that it raises in the block, with traces in JSON."""
+    """Suppress Spark's log records of errors in the block, which have traces in JSON."""
     from pyspark.logger import PySparkLogger
 
     def is_logged(record: LogRecord) -> bool:

@@ -10,7 +10,7 @@ from pyspark_pulljobs.writing import ExportedFile, prefix_files
 
 
 def clean(tables: Iterable[Table], run: int) -> None:
-    """Remove the files of an export run from these tables, whose Delta logs do not name it.
+    """Remove the files of an export run from tables whose Delta logs do not name that run.
 
     Tasks of an interrupted run may still write. Files that they write later stay until `lake
     vacuum`.
@@ -25,7 +25,7 @@ def clean(tables: Iterable[Table], run: int) -> None:
 def sum_files(
     files: Sequence[ExportedFile], known: Iterable[Table], run: int
 ) -> tuple[dict[str, int], int]:
-    """Return the number of rows of an export run by table, and its size in bytes.
+    """Return the number of rows of an export run by table, and the size of its files in bytes.
 
     `files` were written just now. `known` are the tables whose Delta logs already name the run.
     """

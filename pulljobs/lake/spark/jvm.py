@@ -96,10 +96,10 @@ def start(properties: Mapping[str, str]) -> None:
 
 @contextmanager
 def _relaying() -> Iterator[int]:
-    """Provide a pipe for the JVM's output, whose lines a thread writes to standard error.
+    """Provide the write end of a pipe, from which a thread copies lines to standard error.
 
-    Lines that come in every session are left out. The thread ends with the last process that writes
-    to the pipe.
+    It leaves out the lines that the JVM writes in every session, and ends with the last process
+    that writes to the pipe.
     """
     reading, writing = os.pipe()
     Thread(target=_relay, args=[reading], name="java output", daemon=True).start()

@@ -79,9 +79,9 @@ def _format(paths: Sequence[str]) -> str:
 
 
 def _name_file(path: str) -> str:
-    """Return the path of an existing file so that Spark takes no part of it as a pattern.
+    """Return the path of a file here with escapes, so that Spark takes no part of it as a pattern.
 
-    Other paths are for Spark alone. Raise ConfigurationError for a file that Spark ignores.
+    Other paths are returned unchanged. Raise ConfigurationError for a file that Spark ignores.
     """
     if not Path(path).is_file():
         return path

@@ -27,7 +27,7 @@ UNBOUNDED: Final = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Channel of a bulk publish, and its other arguments, such as its id and mode."""
+    """Channel of a bulk publish, and its other arguments except the rows and the publish id."""
 
     channel: str
     consumer: str | None = None
@@ -83,7 +83,7 @@ def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPu
 
 
 def derive_id(target: Target, paths: Sequence[str]) -> str:
-    """Return a publish id made of the target and of path, size and time of change of each file.
+    """Return a publish id made of channel, consumer, and path, size and change time of each file.
 
     So the same files are published once. Raise ConfigurationError if a file cannot be read here.
     """

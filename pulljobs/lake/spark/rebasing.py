@@ -27,9 +27,9 @@ IDS: Final = ["id"]
 def rebase(using: str, location: str) -> dict[str, int]:
     """Renumber the transactions of rows in PostgreSQL: the next export takes what the lake lacks.
 
-    Return how many rows it will take, by table of the lake. An interrupted export run is given up:
-    its files in the Delta log stay, and other files of it are removed. Raise LakeError if another
-    process writes to the lake.
+    Return how many rows were renumbered for the next export, by table of the lake. An interrupted
+    export run is given up: its files in the Delta log stay, and other files of it are removed.
+    Raise LakeError if another process writes to the lake.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):
@@ -55,7 +55,7 @@ def rebase(using: str, location: str) -> dict[str, int]:
 def _renumber(using: str, location: str, table: str, day: date, now: ledger.Horizon) -> Row:
     """Renumber the transactions of the rows of a day.
 
-    Return the numbers of `changed` rows, and of `fresh` rows among them, which the lake lacks.
+    Return how many rows were `changed`, and how many of them are `fresh`: the lake lacks them.
     """
     low, high = Partition(PARTITIONED[table], day).bounds
     params: dict[str, Any] = {

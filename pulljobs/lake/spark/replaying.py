@@ -95,8 +95,9 @@ Replayed = tuple[BulkPublish, bool]
 def replay(spark: "SparkSession", options: ReplayOptions, publish_id: str | None) -> list[Replayed]:
     """Publish the selected jobs again, in one atomic publish for each consumer.
 
-    The consumers come in the order of their ids. With a `publish_id` of an earlier replay nothing
-    is published for consumers that were done. By default the id is random.
+    Return the publishes in the order of the consumers' ids. With a `publish_id` of an earlier
+    replay, consumers that it completed get nothing: their publish comes with True. By default the
+    id is random.
     """
     publish_id = publish_id or f"replay-{uuid4().hex}"
     with _alone():

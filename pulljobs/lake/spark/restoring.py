@@ -45,11 +45,11 @@ class Restored(NamedTuple):
 
 
 def restore(using: str, location: str, day: date) -> Restored:
-    """Copy the rows of a day from the lake into PostgreSQL, and return their numbers by table.
+    """Copy the rows of a day from the lake into PostgreSQL, and return how many, by table.
 
-    A table is left out if PostgreSQL has rows of the day, if the lake has none, or if a payload was
-    not exported. Raise LakeError if all tables are left out, or if PostgreSQL has no record of
-    exports to this lake.
+    A table is left out, with its reason in the result, if PostgreSQL has rows of the day, if the
+    lake has none, or if a payload was not exported. Raise LakeError if all tables are left out, or
+    if PostgreSQL has no record of exports to this lake.
     """
     lock.check_owner(using)
     rows, left_out = {}, {}

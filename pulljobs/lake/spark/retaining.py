@@ -17,7 +17,7 @@ from pulljobs.storage.partitions import Partition
 
 
 class Retained(NamedTuple):
-    """Result of `retain`: the partitions that were dropped, and those that stay for a reason."""
+    """Result of `retain`: dropped partitions, partitions still needed, and days that differ."""
 
     dropped: list[Partition]
     needed: list[Partition]
@@ -31,8 +31,9 @@ def retain(
 ) -> Retained:
     """Compare the partitions older than `age` with the lake, and drop those that are equal.
 
-    With days in `only`, only their partitions are compared. Otherwise a partition that was restored
-    less than `age` ago stays. Raise LakeError if another process writes to the lake.
+    With days in `only`, only partitions of these days are compared, even if they were restored.
+    Otherwise a partition that was restored less than `age` ago stays. Raise LakeError if another
+    process writes to the lake.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):

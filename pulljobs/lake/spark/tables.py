@@ -93,7 +93,7 @@ class Table:
             return None
 
     def last_run(self) -> int:
-        """Return the number of the last export run with files in the table, or 0."""
+        """Return the number of the last export run with files in the table, or 0 if none has."""
         table = self.delta()
         return (table.transaction_version(self._application) or 0) if table else 0
 

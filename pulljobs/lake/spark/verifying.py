@@ -57,7 +57,7 @@ def list_days(using: str) -> Days:
 
 
 def list_kept_days(using: str, location: str) -> Days:
-    """Return the days by table, without those dropped from PostgreSQL after their export."""
+    """Return the days from first to last row in PostgreSQL, without dropped days, by table."""
     dropped = verified_days.find_dropped(using, location)
     return {
         table: [day for day in days if Partition(PARTITIONED[table], day) not in dropped]

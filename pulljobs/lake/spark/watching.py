@@ -117,7 +117,10 @@ def _roll_up(sessions: Sessions, always_spark: bool) -> str:
 
 
 def _verify(sessions: Sessions) -> str:
-    """Compare past days that are not known to be equal in the lake. Return a text about them."""
+    """Compare past days that are not known to be equal in the lake, and record the results.
+
+    Return a text about them, which is empty if there are no such days.
+    """
     using, location = settings().DATABASE, tables.location()
     days = list_unverified(using, location)
     if not any(days.values()):
@@ -149,7 +152,10 @@ class Retention:
         self._sessions, self._is_explained = sessions, False
 
     def __call__(self) -> str:
-        """Return a line about the dropped days, or once about a role that may drop none."""
+        """Drop the old days, and return a line about them, empty if no day was dropped.
+
+        If the role may drop none, the first call returns a line about that, later calls no text.
+        """
         using, age = settings().DATABASE, settings().RETENTION
         if age is None:
             return ""
