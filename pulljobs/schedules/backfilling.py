@@ -129,7 +129,7 @@ def _slots_between(row: Schedule, start: datetime, end: datetime) -> list[dateti
 
 
 def _publish(using: str, row: Schedule, planned: list[PlannedSlot]) -> list[PlannedSlot]:
-    """Publish the message for each slot and record it, all or none. Return `planned`."""
+    """Publish and record all slots or none, and return them with the ids of their messages."""
     if not planned:
         return []
     check_channel(using, row.channel_name)

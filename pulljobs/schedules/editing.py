@@ -186,7 +186,7 @@ def check_channel(using: str, name: str) -> None:
 
 
 def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
-    """Notify the schedule loops after the commit, if the row is due at most 20 seconds later.
+    """Notify the schedule loops after the commit, if the row is due within 20 seconds of `now`.
 
     For a later time it is enough that each loop reads the next due time every ten seconds. `now` is
     the present time by the database's clock.
@@ -218,7 +218,7 @@ def _due_at(row: Schedule) -> datetime | None:
 
 
 def _changed_at(row: Schedule, now: datetime) -> datetime:
-    """Return the time of a change at `now`, at least a second after the change before.
+    """Return `now`, or the next whole second after the last change if that is later.
 
     So the header Last-Modified, which has whole seconds, differs after each change.
     """

@@ -81,7 +81,7 @@ def do_step(
 
 @contextmanager
 def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
-    """Note an exception of the block as the failure of a step, in case the workflow catches it."""
+    """Keep an exception of the block as a step's failure, to store if the workflow catches it."""
     began = time.monotonic()
     try:
         yield
@@ -94,7 +94,7 @@ def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
 
 
 def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
-    """Call the function, up to `retries` times again after an exception, after 1, 2, 4, ... s."""
+    """Call the function, and up to `retries` times again after an exception, with longer pauses."""
     for attempt in range(retries + 1):
         try:
             return (yield call)

@@ -57,7 +57,7 @@ async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any
 
 
 def load(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> RunContext:
-    """Record the run at its first claim, read its steps, and return the context of the claim.
+    """Insert the run at its first claim, read its steps, and return the context of the claim.
 
     `hooks` are passed to `RunStore`. A run of a version that this code does not accept is left to
     other workers, and AlreadySettled is raised.

@@ -155,7 +155,7 @@ class Replay:
         self.end(step)
 
     def take_caught(self) -> list[FailedStep]:
-        """Remove and return the failures that the code has caught, because it goes on.
+        """Remove and return the failures that the code has caught, as its present call shows.
 
         A task may go on while the failure of another task is on its way to the code that awaits it.
         """

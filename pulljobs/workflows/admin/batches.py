@@ -35,7 +35,7 @@ KINDS: Final = {
 
 
 class CompletionFilter(admin.SimpleListFilter):
-    """Filter of the list that selects complete batches or all others, by an index."""
+    """Filter of the list that selects complete batches, or those that are not complete."""
 
     title = _("state")
     parameter_name = "live"

@@ -50,7 +50,7 @@ def enqueue(
 def call_task(
     task: AnyTask, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
 ) -> Callback:
-    """Return a callback that enqueues a task, and create the task's consumer if it is missing."""
+    """Return a callback that enqueues a task. Create the task's consumer now if it is missing."""
     backend = _backend_of(task)
     if task.run_after is not None:
         raise InvalidMessage("The batch decides when the task runs: leave out run_after.")
