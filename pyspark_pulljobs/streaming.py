@@ -77,8 +77,8 @@ class JobsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Claim the next batch, and return the offset at its end, or `start` if there are no jobs.
 
-        The offset also has the counts of the stream, because Spark shows it in the progress of the
-        query.
+        Batches up to `start` are acked. The offset also has the counts of the stream, because Spark
+        shows it in the progress of the query.
         """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_rows
         seq = self.stream.ack_and_claim(self._seq(start), rows)

@@ -73,7 +73,7 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
     """Complete an interrupted export run, if there is one, and export the new rows.
 
     A Spark session is opened only for many rows, or if `always_spark`. Raise LakeError if another
-    process writes to the lake, if that belongs to another database, or if reads or writes fail.
+    process writes to the lake, if the lake is of another database, or if reads or writes fail.
     The next call goes on where this one was interrupted.
     """
     using, location = settings().DATABASE, tables.location()

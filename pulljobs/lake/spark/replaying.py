@@ -95,9 +95,8 @@ Replayed = tuple[BulkPublish, bool]
 def replay(spark: "SparkSession", options: ReplayOptions, publish_id: str | None) -> list[Replayed]:
     """Publish the selected jobs again, in one atomic publish for each consumer.
 
-    Return the publishes in the order of the consumers' ids. With a `publish_id` of an earlier
-    replay, consumers that it completed get nothing: their publish comes with True. By default the
-    id is random.
+    Return the publishes in the order of the consumers' ids, each with True if an earlier replay
+    with this `publish_id` did it, so that nothing is published now. By default the id is random.
     """
     publish_id = publish_id or f"replay-{uuid4().hex}"
     with _alone():

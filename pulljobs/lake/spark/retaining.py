@@ -29,7 +29,7 @@ class Retained(NamedTuple):
 def retain(
     using: str, location: str, age: timedelta, only: Collection[date], sessions: Sessions
 ) -> Retained:
-    """Compare the partitions older than `age` with the lake, and drop those that are equal.
+    """Compare the partitions older than `age` with the lake, and drop equal ones that no job needs.
 
     With days in `only`, only partitions of these days are compared, even if they were restored.
     Otherwise a partition that was restored less than `age` ago stays. Raise LakeError if another
