@@ -89,12 +89,17 @@ def test_page_of_a_node_shows_the_parts_of_its_report(reader: Client) -> None:
     assert reverse("admin:pulljobs_job_change", args=[job]) in page
 
 
-@pytest.mark.parametrize("report", [{}, {"loops": {"x": {}}, "running": None, "held": "?"}])
-def test_page_of_a_node_survives_any_report(report: Any, reader: Client) -> None:
+@pytest.mark.parametrize(
+    "report",
+    [{}, {"loops": {"x": {}}, "running": None, "held": "?"}, {"running": [{"job": "5"}]}],
+)
+def test_pages_survive_any_report_of_a_node(report: Any, reader: Client) -> None:
     node = uuid4()
     nodes.register(USING, node, "host:1")
     nodes.beat(USING, node, report)
     assert reader.get(reverse("admin:pulljobs_node_change", args=[node])).status_code == 200
+    page = reader.get(reverse("admin:pulljobs_dashboard_changelist")).content.decode()
+    assert "host:1" in page
 
 
 def test_page_of_a_node_shows_its_report_and_changes_nothing(reader: Client) -> None:

@@ -28,7 +28,7 @@ class RunningJob:
     job_id: int
     consumer: str
     seconds: float
-    is_over: bool
+    is_cancelled: bool
     """True if the run was cancelled and its handler had not ended."""
 
     @property
@@ -63,8 +63,8 @@ class Worker:
     @property
     def dead_loops(self) -> list[str]:
         """Names of the node's loops whose threads died, sorted."""
-        loops = self.report.get("loops", {}).items()
-        return sorted(name for name, loop in loops if not loop["alive"])
+        loops = (self.report.get("loops") or {}).items()
+        return sorted(name for name, loop in loops if not loop.get("alive", True))
 
     @property
     def is_healthy(self) -> bool:
@@ -114,12 +114,13 @@ class Worker:
     @property
     def held(self) -> int:
         """Number of jobs that the node held in flight at its last heartbeat."""
-        return int(self.report.get("held", 0))
+        held = self.report.get("held")
+        return held if isinstance(held, int) else 0
 
     @property
     def running(self) -> list[RunningJob]:
         """Jobs that ran at the last heartbeat, longest run time first."""
-        jobs = [_running(entry) for entry in self.report.get("running", ())]
+        jobs = [_running(entry) for entry in self.report.get("running") or ()]
         return sorted(jobs, key=lambda job: -job.seconds)
 
 
@@ -155,5 +156,7 @@ def read_workers(now: datetime) -> list[Worker]:
 
 
 def _running(entry: Mapping[str, Any]) -> RunningJob:
-    job_id, is_over = int(entry["job"]), bool(entry.get("ended"))
-    return RunningJob(ids.encode(job_id), job_id, entry["consumer"], entry["seconds"], is_over)
+    """Return a running job of a report, whose keys may be missing if another release wrote it."""
+    job_id, seconds = int(entry["job"]), float(entry.get("seconds") or 0)
+    consumer, is_cancelled = str(entry.get("consumer") or ""), bool(entry.get("ended"))
+    return RunningJob(ids.encode(job_id), job_id, consumer, seconds, is_cancelled)
