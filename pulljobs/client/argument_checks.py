@@ -8,7 +8,7 @@ from pulljobs.errors import ConfigurationError
 
 
 def check_name(what: str, name: object) -> None:
-    """Check that a channel, a consumer or a producer, as `what` says, may have a name."""
+    """Check that `name` may be the name of a channel, a consumer or a producer (`what`)."""
     if not isinstance(name, str) or not name:
         raise ConfigurationError(f"The name of the {what} must be text, not {name!r}.")
     if "/" in name or name in (".", "..") or not encodable(name):
@@ -33,7 +33,7 @@ def check_token(owner: str, token: object) -> None:
 
 
 def check_secret(secret: object) -> None:
-    """Check that the secret of the gateway is base64. The error does not quote it."""
+    """Check that the `gateway_secret` is text in base64. The error does not quote it."""
     try:
         is_secret = isinstance(secret, str) and bool(base64.b64decode(secret, validate=True))
     except (binascii.Error, ValueError):

@@ -102,10 +102,10 @@ class Broker:
         return min(LOOK_SECONDS, shortest / LOOKS_PER_LEASE)
 
     async def renew(self, message: Held, seconds: float | None) -> float:
-        """Renew the lease of a message by `seconds`, and return the seconds that are then left.
+        """Renew the lease of a message to `seconds` from now, or its full duration for None.
 
-        Raise LeaseLost, or Unreachable if the lease ends before there is an answer, or if another
-        transaction has its row locked.
+        Return the seconds left. Raise LeaseLost, or Unreachable if the lease ends before there is
+        an answer, or if another transaction has its row locked.
         """
         try:
             async with asyncio.timeout(self.patience(message)):
@@ -119,7 +119,7 @@ class Broker:
         return float(message.remaining)
 
     def patience(self, message: Held) -> float:
-        """Return for how many seconds a handler waits for the answer to a renewal."""
+        """Return how many seconds a handler waits at most for the answer to a renewal."""
         return float(max(message.remaining, GRACE))
 
     async def keep(self) -> None:
@@ -182,9 +182,10 @@ class Broker:
         return message.ended_by_outage
 
     def forget_expired(self, running: set[Held]) -> None:
-        """Give up detached messages (see `Received.detach`) that were not settled within the lease.
+        """Stop holding detached messages whose lease ended before they were settled.
 
-        `running` are the messages whose handlers still run, which are kept.
+        Nothing is sent for them: the broker expires their jobs. `running` are messages whose
+        handlers still run, which are kept.
         """
         for message in list(self.handed - running):
             if message.deadline + GRACE < now():
@@ -219,7 +220,7 @@ class Broker:
         return True
 
     def end(self, message: Held, ending: Ending | None) -> None:
-        """Settle a message with the outcome of its handler, unless it is settled already.
+        """Settle a message with its handler's outcome, unless it is settled or `ending` is None.
 
         A job whose lease ended during its run is released only if the broker was out of reach.
         Otherwise nothing is written and the lease expires, which charges the job.
@@ -288,8 +289,8 @@ class Broker:
     async def _renew(self, messages: Sequence[Held], seconds: float | None) -> None:
         """Renew leases in one request, which is given up early enough for a second attempt.
 
-        Messages that still wait for a handler are released if their lease is lost, or if renewals
-        can't keep it much longer.
+        Messages that still wait for a handler are dropped if their lease is lost, and released if
+        renewals can't keep it much longer.
         """
         reports = [message.report for message in messages]
         jobs = [message.job for message in messages]

@@ -103,7 +103,10 @@ class Consumer:
         await session.run()
 
     def stop(self) -> None:
-        """Stop pulling, release waiting messages, let handlers end. Any thread may call this."""
+        """Begin to stop: pull no more, release waiting messages, and let handlers end.
+
+        Any thread may call this. It returns at once.
+        """
         self._stopped = True
         if self._session is not None:
             self._session.room.stopping = True  # no handler is called from now on
@@ -128,7 +131,7 @@ class Consumer:
 
     @property
     def is_starved(self) -> bool:
-        """True if handlers have at least 85 % of all messages that are held from any one broker.
+        """True if, for one of the brokers, handlers have at least 85 % of the unsettled messages.
 
         A handler that collects messages for a batch should then process the batch, because few
         messages can come before it settles some.

@@ -42,7 +42,7 @@ class Command:
         self._running = 0
 
     async def run(self, message: AsyncMessage) -> None:
-        """Run the command for a message, or release it if `count` messages were run before."""
+        """Run the command for a message, or release it if `count` commands were begun before."""
         if self._left == 0:
             await message.release()
             return

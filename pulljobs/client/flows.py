@@ -67,9 +67,9 @@ class Reply(NamedTuple):
 def ask(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
     """Send a request, and repeat it after pauses until there is an answer.
 
-    At `until`, a monotonic time, try a last time and raise Unreachable. Raise Refused at once. If
-    `call` is a function, it makes a new request for each attempt. `again` returns the seconds of
-    each pause.
+    Raise Unreachable if an attempt at `until`, a monotonic time, fails as well. Raise Refused at
+    once. If `call` is a function, it makes a new request for each attempt. `again` returns the
+    seconds of each pause.
     """
     repeated = False
     for attempt in count(1):

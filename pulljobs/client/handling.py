@@ -182,7 +182,7 @@ def _throttle_of(error: Retry) -> Throttle | None:
 def broken(message: Received[Any, Any], error: BaseException) -> Ending:
     """Return the outcome of a message after an error of the client itself, outside of the handler.
 
-    It is a retry if the handler had begun, else a release. A release with a reason counts as a run.
+    It is a retry if the handler had begun, else a release. Its empty reason says that no run began.
     """
     reason = log.describe(error)
     log.failed(message.id, reason)

@@ -31,7 +31,10 @@ class LeaseGuard:
         self._is_cut_off = False
 
     async def result(self) -> Ending | None:
-        """Await the run and return its outcome: a release if the lease's end cancelled the run."""
+        """Await the run and return its outcome: a release if the lease's end cancelled the run.
+
+        The outcome is None if the handler detached the message.
+        """
         task = self._task = asyncio.current_task()
         assert task is not None
         self._message.on_cut_off = self._cut_off
@@ -75,7 +78,7 @@ class LeaseGuard:
             self._timer = self._loop.call_at(self._message.deadline, self._watch)
 
     def _cut_off(self) -> bool:
-        """Cancel the run. Return False if it was cancelled before."""
+        """Cancel the run. Return False if this was done before, or if the run has not begun."""
         if self._is_cut_off or self._task is None:
             return False
         self._is_cut_off = True

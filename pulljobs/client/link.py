@@ -120,7 +120,10 @@ class Link:
             self._connect_after(trouble)
 
     def _connect_after(self, trouble: Unreachable) -> None:
-        """Connect again: at once if the first failure is a lost answer, else after a delay."""
+        """Connect again: at once if the first failure is a lost answer, else after a delay.
+
+        Do nothing if a delay is needed, but the link was made without `again`.
+        """
         if trouble.was_lost and self._failures == 1:
             self.connect()
         elif self._again is not None:

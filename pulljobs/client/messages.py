@@ -31,7 +31,7 @@ class Recipient(Protocol[Done_co, Left_co]):
     def renew(self, message: Any, seconds: float | None) -> Left_co: ...
 
     def done(self) -> Done_co:
-        """Return the result of a settlement, but send nothing: the message was settled before."""
+        """Return what `settle` returns, but send nothing: the message was settled before."""
         ...
 
     def requeue_delay(self, attempts: int) -> float | None: ...
@@ -98,7 +98,7 @@ class Received(Generic[Done, Left]):
 
     @property
     def attempts(self) -> int:
-        """Number of claims of the job, this one included."""
+        """Number of claims of the job, this one included, without those that ended in a release."""
         return int(self.job.given.get("Deliveries") or 1)
 
     @property
@@ -146,7 +146,11 @@ class Received(Generic[Done, Left]):
         return self.settle(Outcome.DELIVERED, result=copy)
 
     def nack(self, delay: float | None = None, reason: str = "") -> Done:
-        """Retry the job after `delay` seconds (up to 3600), by default after the requeue delay."""
+        """Retry the job after `delay` seconds, at most 3600.
+
+        By default the argument `requeue_delay` of the client decides. If that is None, the retry
+        strategy of the consumer does.
+        """
         if delay is None:
             delay = self.recipient.requeue_delay(self.attempts)
         return self.settle(Outcome.RETRY, None if delay is None else bodies.delay(delay), reason)
@@ -160,7 +164,7 @@ class Received(Generic[Done, Left]):
         return self.settle(Outcome.RELEASE)
 
     def in_progress(self, seconds: float | None = None) -> Left:
-        """Renew the lease by `seconds`, by default by its duration. Return the seconds left.
+        """Renew the lease to `seconds` from now, by default its duration. Return the seconds left.
 
         Raise LeaseLost if the lease is lost, Unreachable if there is no answer in time.
         """
@@ -215,7 +219,7 @@ class Received(Generic[Done, Left]):
         self.recipient.settle(self, Settlement(self.job, Outcome.RELEASE))
 
     def renewed(self, deadline: float, report: Progress | None = None) -> None:
-        """Note the new end of the lease, a monotonic time, and that a report was sent."""
+        """Note the new end of the lease, a monotonic time, and drop the report that was sent."""
         if self.report is report:
             self.report = None
         self.deadline, self._half = deadline, (deadline - bodies.now()) / 2

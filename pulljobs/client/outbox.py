@@ -74,7 +74,7 @@ class Outbox:
             await self._flush()
 
     def flush_now(self) -> None:
-        """Send the collected outcomes now, without waiting for `flush_interval`."""
+        """Have the collected outcomes sent at once, without waiting for `flush_interval`."""
         if self._waiting:
             self._urgent.set()
 
@@ -89,7 +89,10 @@ class Outbox:
                 await self._write(some)
 
     def _sort_unread(self) -> None:
-        """Count the results of messages that were settled, and queue the outcomes of held ones."""
+        """Queue outcomes that `put` has left, and count their results in the circuit.
+
+        Messages whose lease is lost are let go instead: nothing is sent for them.
+        """
         with self._lock:
             unread, self._unread = self._unread, deque()
             self._will_read = False

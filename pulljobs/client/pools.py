@@ -34,7 +34,7 @@ class Pool(Protocol):
     def running(self) -> list[Any]: ...
 
     async def cancel(self) -> list[Any]:
-        """Cancel running handlers if they are tasks. Return the messages of the handlers."""
+        """Cancel running handlers if they are tasks. Return all messages that were in handlers."""
         ...
 
     async def close(self) -> None: ...
@@ -98,7 +98,7 @@ class ThreadPool:
                 self._recover(error)
 
     def _recover(self, error: BaseException) -> None:
-        """Settle the message of this thread, which an exception interrupted outside of the handler.
+        """Settle this thread's message by `broken`, after an exception outside of the handler.
 
         Wake a thread again, because this one may have been woken for a message that still waits.
         """

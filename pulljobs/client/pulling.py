@@ -152,11 +152,17 @@ class PullConsumer(Closing, _PullFlows):
         return _content(self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
     def limits(self, timeout: float = PATIENCE) -> Limits:
-        """Return the broker's limits for pulls. The first call reads them in `timeout` seconds."""
+        """Return the limits for pulls, which the first call reads from the broker and keeps.
+
+        Raise Unreachable if the broker does not answer within `timeout` seconds.
+        """
         return self._sender.run(self._limits(timeout))
 
     def settle(self, message: Message, settlement: Settlement) -> None:
-        """Send the outcome of a message. Repeat it until there is an answer or its lease ends."""
+        """Send the outcome of a message, and repeat it until there is an answer or its lease ends.
+
+        Raise Unreachable without an answer, or LeaseLost if the lease is lost.
+        """
         try:
             self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except BaseException as error:
@@ -164,7 +170,10 @@ class PullConsumer(Closing, _PullFlows):
             raise
 
     def renew(self, message: Message, seconds: float | None) -> float:
-        """Renew the lease of a message. Return the seconds left, or raise LeaseLost."""
+        """Renew the lease of a message to `seconds` from now, or its full duration for None.
+
+        Return the seconds left, or raise LeaseLost.
+        """
         report = message.report
         try:
             flow = flows.renew(self._path, message.job, report, seconds, _patience(message))
@@ -238,11 +247,17 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
         return _content(await self._sender.run(flows.info(self._path, bodies.now() + PATIENCE)))
 
     async def limits(self, timeout: float = PATIENCE) -> Limits:
-        """Return the broker's limits for pulls. The first call reads them in `timeout` seconds."""
+        """Return the limits for pulls, which the first call reads from the broker and keeps.
+
+        Raise Unreachable if the broker does not answer within `timeout` seconds.
+        """
         return await self._sender.run(self._limits(timeout))
 
     async def settle(self, message: AsyncMessage, settlement: Settlement) -> None:
-        """Send the outcome of a message. Repeat it until there is an answer or its lease ends."""
+        """Send the outcome of a message, and repeat it until there is an answer or its lease ends.
+
+        Raise Unreachable without an answer, or LeaseLost if the lease is lost.
+        """
         try:
             await self._sender.run(flows.settle(self._path, settlement, _patience(message)))
         except BaseException as error:
@@ -250,7 +265,10 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
             raise
 
     async def renew(self, message: AsyncMessage, seconds: float | None) -> float:
-        """Renew the lease of a message. Return the seconds left, or raise LeaseLost."""
+        """Renew the lease of a message to `seconds` from now, or its full duration for None.
+
+        Return the seconds left, or raise LeaseLost.
+        """
         report = message.report
         try:
             flow = flows.renew(self._path, message.job, report, seconds, _patience(message))
@@ -274,6 +292,6 @@ def _patience(message: Message | AsyncMessage) -> float:
 
 
 def _failed(message: Message | AsyncMessage, error: BaseException) -> None:
-    """Note that a request for a message failed: it can be settled again if its lease holds."""
+    """Let a message be settled again after a failed request, unless `error` is a LeaseLost."""
     message.revoked = isinstance(error, LeaseLost)
     message.settled = message.revoked

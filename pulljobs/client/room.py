@@ -46,11 +46,11 @@ class Share:
 
     @property
     def taken(self) -> int:
-        """Number of messages of the limit that the broker takes: held, or asked for by its pull."""
+        """Number of messages that count towards the limit: held or asked for, 0 if `forfeited`."""
         return 0 if self.forfeited else self.held + self.asked
 
     def changed(self, *, is_up: bool) -> None:
-        """Note that the link to the broker is up now, or that it is down."""
+        """Note if the link to the broker is up now. Its next pull asks for one message only."""
         self.live, self.fresh, self.forfeited = is_up, True, False
         self.down_at = time.monotonic()
 
@@ -113,7 +113,7 @@ class Room:
             self.wake()
 
     def received(self, share: Share, count: int) -> int:
-        """Count pulled messages as held. Return the ticket of the pull, as `circuit` explains."""
+        """Count pulled messages as held. Return the ticket that the circuit had before the pull."""
         share.idle, share.fresh = not count, False
         share.held += count
         return share.ticket
@@ -167,7 +167,7 @@ class Room:
         self._change = asyncio.Event()
 
     async def wait_for_change(self) -> None:
-        """Wait until a broker may be asked for more messages than before."""
+        """Wait until a broker may be asked: after a change, a turn, or the circuit's pause."""
         try:
             async with asyncio.timeout(self._seconds_to_wait()):
                 await self._change.wait()
@@ -206,7 +206,7 @@ class Room:
     def _has_turn(self, share: Share, now: float) -> bool:
         """Return True if this broker is the next to be asked: the one asked longest ago.
 
-        For a second after an idle broker was asked, all others come first.
+        A broker whose last pull brought nothing comes after all others for a second.
         """
         waiting = [other for other in self._live if not other.asked]
         return share is min(

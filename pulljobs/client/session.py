@@ -116,7 +116,7 @@ class Session:
         self._stopping.set()
 
     def call(self, function: Callable[..., None], *args: Any) -> None:
-        """Have the event loop call a function, from any thread. Do nothing if the loop ended."""
+        """Schedule a call on the event loop, from any thread. Do nothing if the loop has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function, *args)
 
@@ -251,7 +251,7 @@ class BatchRecipient:
 
 
 class ThreadRecipient(BatchRecipient):
-    """Receiver for handlers on threads. A renewal by the event loop blocks the handler's thread."""
+    """Receiver for handlers on threads, which wait while the event loop renews a lease."""
 
     def settle(self, message: Received[None, float], settlement: Settlement) -> None:
         self.broker.settle(message, settlement)

@@ -47,7 +47,10 @@ def advance(
 
 
 def stop(using: str, entry_id: int, by: str) -> bool:
-    """End an action after its current batch, for the user `by`. Return False if it had finished."""
+    """Wait for the end of an action's current batch, then stop the action, for the user `by`.
+
+    Return False if it had finished.
+    """
     rows = AuditEntry.objects.using(using).filter(pk=entry_id, finished_at=None)
     return bool(rows.update(finished_at=Now(), stopped_by=by))
 

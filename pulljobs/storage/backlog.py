@@ -19,7 +19,10 @@ COUNTS: Final = (*QUEUED, "in_flight", "dead")
 
 
 class JobCounts(NamedTuple):
-    """Counts of a consumer's live jobs, and their oldest and newest times, from count_jobs.sql."""
+    """Counts of a consumer's live jobs, with first and last times: a row of count_jobs.sql.
+
+    The times are those of claims, or for QUEUED jobs those from which they can be claimed.
+    """
 
     now: datetime
     consumer_id: int

@@ -14,7 +14,10 @@ CAP: Final = 10_000
 
 
 class Count(NamedTuple):
-    """Number of jobs of one consumer in one state, with the times of the oldest and newest."""
+    """Number of jobs of one consumer in one state, with the times of the oldest and newest.
+
+    They are those of claims or settlements, or for QUEUED jobs those of becoming claimable.
+    """
 
     consumer_id: int
     state: State

@@ -71,7 +71,7 @@ OnPage = Callable[[int], object]
 
 
 class CheckLimits(NamedTuple):
-    """Limits of a check: rows to read, time for a page, and the delay of the reaper to tolerate."""
+    """Limits of a check: rows of each table, time for a page, and tolerated delay of the reaper."""
 
     rows: int | None
     """Rows of each table to check at most, None for all."""
@@ -99,7 +99,7 @@ class CheckResult:
 
 
 def check_once(using: str, limits: CheckLimits, on_page: OnPage = lambda rows: None) -> CheckResult:
-    """Check every table once. Raise OperationalError if a page takes over `page_timeout`."""
+    """Check every table once. Raise OperationalError if a page of it takes over `page_timeout`."""
     result = CheckResult()
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0

@@ -51,7 +51,9 @@ def take(
     """Claim a job by its id: a QUEUED one, or a DEAD one (revive), as `source` says.
 
     Return the new lease, or why the job can't be claimed now, or None if it is not in the state
-    `source`. `guarded` says that the caller holds the locks of the consumer's limits.
+    `source`. `guarded` says that the caller has checked the consumer's limits under their locks.
+    Renewals end after `max_lease`. `incremental_timeout` is part of `lease_duration`, and is stored
+    with the job.
     """
     params = {
         "consumer_id": consumer_id,
@@ -99,7 +101,7 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
 def _finish_halves(
     using: str, settlements: Sequence[Settlement], error: Exception, *, skip_locked: bool
 ) -> Finished:
-    """Write a batch that failed in two halves, or refuse its only outcome, the faulty one."""
+    """Write the halves of a batch whose write failed, or refuse its only outcome with `error`."""
     if len(settlements) == 1:
         # The first line only: details may quote what was to be written.
         text = str(error).partition("\n")[0]

@@ -60,9 +60,10 @@ def renew(
 ) -> dict[Held, datetime]:
     """Renew leases and return the new `leased_until` of each job that is held.
 
-    A job that is missing in the result is lost, or another transaction had its lease locked at each
-    of several attempts: `still_held` decides between the two. `running` has the ids of jobs
-    whose handlers run: if the host crashes, the reaper charges only these.
+    By default each lasts the `lease_duration` of its consumer, from now. A job that is missing in
+    the result is lost, or another transaction had its lease locked at each of several attempts:
+    `still_held` decides between the two. `running` has the ids of jobs whose handlers run: if the
+    host crashes, the reaper charges only these.
     """
     if not held:
         return {}

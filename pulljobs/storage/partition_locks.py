@@ -47,7 +47,10 @@ def lock_quietly(using: str, partition: Partition, *locks: LiteralString) -> Non
 
 
 def run_on(using: str, partition: Partition, text: LiteralString) -> list[Row]:
-    """Run a statement in which {name}, {parent}, {default}, {low} and {high} name a partition."""
+    """Run a statement for a partition, whose {name} and {parent} table are filled in.
+
+    So are {default}, the name of the default partition, and its bounds {low} and {high}.
+    """
     low, high = partition.bounds
     composed = sql.SQL(text).format(
         name=sql.Identifier(partition.name),

@@ -89,7 +89,7 @@ def fill(
 
     `load` gets the name of a table, and its rows are visible only once the whole partition is
     attached. `note` runs in the transaction that attaches it. Raise ValueError if the partition or
-    any row of its day exists, and leaves no table then.
+    any row of its day exists. No table is left then.
     """
     if partition in existing(using, partition.table):
         raise ValueError(f"{partition.name} exists: it can't be filled.")

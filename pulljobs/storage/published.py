@@ -51,7 +51,7 @@ def page(using: str, channel_id: int, cut: Cut) -> list[Message]:
 
 
 def count(using: str, channel_id: int) -> int:
-    """Return the number of messages of a channel, at most CAP + 1."""
+    """Return the number of messages of a channel, or CAP + 1 if there are more than CAP."""
     return _of_channel(using, channel_id).order_by("-id")[: CAP + 1].count()
 
 

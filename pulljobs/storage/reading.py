@@ -45,7 +45,7 @@ class Reading:
 
 
 def describe(error: Exception) -> str:
-    """Return what to do if a migration is missing, or the first line of another error."""
+    """Return what to do, as for a missing migration, or the first line of any other error."""
     return schema.advice(error) or str(error).partition("\n")[0]
 
 

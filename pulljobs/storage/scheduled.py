@@ -88,7 +88,10 @@ def _run(rows: QuerySet[ScheduledMessage], is_published: bool | None, span: IdSp
 
 
 class Waiting(NamedTuple):
-    """Counts of the scheduled messages of one channel, at most CAP + 1 each."""
+    """Counts of the scheduled messages of one channel. CAP + 1 stands for more than CAP.
+
+    `scheduled` are those that are not published yet, with the `due` ones among them.
+    """
 
     scheduled: int
     due: int

@@ -68,7 +68,8 @@ def may_only_read(using: str) -> bool:
 def advice(error: BaseException) -> str:
     """Return what to do if a table, a column, a privilege or the right to write is missing.
 
-    Name the formats that psycopg does not read. Return an empty text for other errors.
+    It also advises on formats of the session that psycopg does not read, such as `intervalstyle`.
+    Return an empty text for other errors.
     """
     lacking = str(error).partition("\n")[0]
     if isinstance(error, NotImplementedError) and "Style '" in lacking:

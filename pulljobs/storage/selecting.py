@@ -113,8 +113,8 @@ def _run(rows: QuerySet[Any, Row], selection: Selection, span: IdSpan) -> IdRun:
 def _make_run(seen: list[tuple[int, bool]], selection: Selection, span: IdSpan) -> IdRun:
     """Return the selected ids among the rows that were read from an index.
 
-    `seen` has the id of each row, in order, and True if the row meets the conditions. The index is
-    read to its end if fewer rows came than were asked for, or an id lies outside of the selection.
+    `seen` has the id of each row, in order, and True if its columns meet the conditions. Nothing
+    is left to read if fewer rows came than the span allows, or the last is past the selected ids.
     """
     first, last = selection.first, selection.last
     ids = [id for id, fits in seen if fits and first <= id <= last]
@@ -130,7 +130,7 @@ def _by_consumer(
 ) -> Iterator[IdRun]:
     """Yield the selected ids of each consumer, from an index that has its jobs by id.
 
-    `own` are the filter conditions by which PostgreSQL chooses this index.
+    `own` are conditions on the jobs, by which PostgreSQL chooses this index.
     """
     consumers = Consumer.objects.using(using)
     if selection.consumer_ids is not None:

@@ -66,7 +66,7 @@ def dedicate(using: str) -> None:
 
 @contextmanager
 def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
-    """Bound each statement and commit of the block, one pass of a loop, to `seconds`."""
+    """Cancel each statement or commit of the block, one pass of a loop, after `seconds`."""
     deadline = _thread.deadline = WorkDeadline(connections[using], seconds)
     try:
         with deadline:

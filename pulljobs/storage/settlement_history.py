@@ -95,7 +95,7 @@ class Pace(NamedTuple):
 
 
 def read_pace(using: str, now: datetime) -> Pace:
-    """Return the settlements of the last minute, or the latest ones if it has over LATEST."""
+    """Count the settlements of the last minute by consumer, at most the newest LATEST of them."""
     since = now - PACE
     params = {
         "low": ids.first_of(since - counting.MARGIN),

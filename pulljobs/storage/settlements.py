@@ -68,7 +68,7 @@ def _run(using: str, selection: Selection, span: IdSpan, by: str) -> IdRun:
 
 
 def _reached(seen: list[Row], span: IdSpan) -> int | None:
-    """Return the id from which the next window goes on after the rows `seen`, or None at the end.
+    """Return the id beyond which the next window begins, or None if `seen` has the last rows.
 
     Rows by job id may end among several settlements of one job, which is then read again.
     """

@@ -48,14 +48,14 @@ class _Freed:
     """Keys that take turns."""
 
     def free(self, using: str) -> frozenset[int]:
-        """Free the keys, and return the consumers that may claim more jobs."""
+        """Free the keys, give turns, and return the ids of consumers that may claim more jobs."""
         keys.free(using, self.keys, self.key_holders)
         turns.free(using, self.turns)
         return with_members(using, self.consumer_ids, self.grouped_ids)
 
 
 def settle(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write the outcomes of jobs, and free what they held. Lost jobs are missing in the result."""
+    """Write the outcomes of jobs, and free what they held. Lost jobs are missing in `states`."""
     claims = plain_deliveries(settlements)
     if claims is not None and len(claims) <= max(1, len(settlements) // LEAST_OF_A_CLAIM):
         return _deliver(using, claims)
@@ -97,7 +97,7 @@ def _write_outcomes(using: str, settlements: Sequence[Settlement]) -> list[Row]:
 def _run_finish(using: str, params: Params, jobs: int) -> list[Row]:
     """Write the outcomes of `jobs` jobs. Return a row for each job whose outcome was written.
 
-    For members of batches, a variant of finish.sql runs.
+    Members of batches are left out by finish.sql and written by its variant.
     """
     finish = partial(run, using, params=params, seconds=LOCK_SECONDS, keeps_plan=True)
     rows, batch_ids = members.finish(finish, jobs)

@@ -80,7 +80,7 @@ def run(
 def _choose_settings(
     raw: "psycopg.Connection[Any]", *, keeps_plan: bool, interpreted: bool
 ) -> list[bytes]:
-    """Return the settings to send before a statement: none if the connection has settings."""
+    """Return the settings to send before a statement: none if the connection has them already."""
     if raw in dedicated or raw in keeping:
         return []
     if keeps_plan:

@@ -179,7 +179,7 @@ def count_held_keys(using: str, consumer_ids: Sequence[int], cap: int) -> dict[i
 def read_turn_keys(
     using: str, consumer_ids: Sequence[int], cap: int, most_keys: int
 ) -> dict[int, TurnKeys]:
-    """Return by consumer id its next `most_keys` keys, and how many keys wait for a limit.
+    """Return by consumer id its next `most_keys` keys, and how many are full or throttled.
 
     The keys of these consumers take turns. Counts are at most `cap`.
     """
