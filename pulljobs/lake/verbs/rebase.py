@@ -11,6 +11,7 @@ def handle(**options: Any) -> CommandResult:
 
     fresh = rebasing.rebase(settings().DATABASE, tables.location())
     lines = [
-        f"{table}: {rows:,} rows go to the lake with the next run" for table, rows in fresh.items()
+        f"{table}: {rows:,} rows were renumbered, and go to the lake with the next run"
+        for table, rows in fresh.items()
     ]
     return CommandResult({"fresh": fresh}, lines)
