@@ -33,7 +33,7 @@ REQUEST_SECONDS: Final = 60.0
 class Unread(BaseParser):
     """Parser that leaves a body for the view to read, and returns no fields.
 
-    If the user has a session, DRF's CSRF check parses the body of a POST for the token.
+    DRF's CSRF check of a user with a session would otherwise read the body of a POST.
     """
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> QueryDict:

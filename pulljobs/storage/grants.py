@@ -134,7 +134,7 @@ def privileges(profile: str) -> dict[str, Privileges]:
 
 
 def statements(using: str, role: str, profile: str) -> list[str]:
-    """Return SQL statements that give a role the privileges of a profile and no others.
+    """Return SQL statements that grant a role the privileges of a profile and revoke all others.
 
     Raise ConfigurationError if the tables do not exist.
     """

@@ -110,7 +110,7 @@ def _drain_round(puller: Puller, handler: Handler, delayed: bool) -> list[Draine
 
 
 def _is_ready(puller: Puller, delayed: bool) -> bool:
-    """Return True if a job can be claimed. Such a claim is made and rolled back."""
+    """Return True if a job, or with `delayed` one that is due later, can be claimed. Claim none."""
     with transaction.atomic(using=puller.using):
         claim = claim_ready(puller, 1, delayed=delayed)
         transaction.set_rollback(True, using=puller.using)

@@ -55,7 +55,7 @@ def _status(status: int) -> str:
 
 
 def _retry_after(answer: PushAnswer, longest: timedelta) -> timedelta | None:
-    """Return the delay in the header Retry-After, or None if the retry strategy has to decide."""
+    """Return the delay in the header Retry-After, at most `longest`, or None if it gives none."""
     text = answer.headers.get("retry-after", "").strip()
     if answer.status not in BUSY or not text:
         return None

@@ -73,7 +73,7 @@ class EventLoop:
             self._blame(asyncio.current_task(self._loop))
 
     def give_up(self, after: float) -> None:
-        """Buffer outcomes for handlers that still run `after` seconds after being cancelled."""
+        """Buffer outcomes for handlers that were cancelled `after` seconds ago and still run."""
         for tasks in self._all_tasks:
             tasks.give_up(after)
 
@@ -184,9 +184,10 @@ class LoopTasks:
         return not self._tasks
 
     def give_up(self, after: float) -> None:
-        """Buffer outcomes for handlers that still run `after` seconds after being cancelled.
+        """Buffer outcomes for handlers that were cancelled `after` seconds ago and still run.
 
-        What such a handler reports later is discarded. Any thread may call this.
+        The reason of the cancellation decides the outcome. What such a handler reports later is
+        discarded. Any thread may call this.
         """
         for run in self._buffer.runs.current():
             if run.is_stuck(after) and self._tasks.pop(run.job, None) is not None:

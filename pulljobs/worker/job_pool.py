@@ -117,8 +117,8 @@ class ClaimAhead:
     def _waiting(self, waiting: int) -> list[tuple[RunTime, int]]:
         """Return (run time of the handler, number of waiting jobs) by claim, the newest first.
 
-        Of the queued jobs, the last `waiting` ones wait. Claims whose jobs have all begun are
-        forgotten.
+        The last `waiting` jobs that were claimed have not begun. Claims whose jobs have all begun
+        are forgotten.
         """
         claims = list[tuple[RunTime, int]]()
         while waiting > 0 and self._queued:

@@ -152,7 +152,7 @@ class PushPool:
         return max(room, 0 if self.own_count.at_work else 1)
 
     def take(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Deliver the jobs of a claim. Only the fetcher's thread calls this."""
+        """Start to POST the jobs of a claim. Only the fetcher's thread calls this."""
         counts = (self.own_count, self.host_count, self.total_count)
         for count in counts:
             count.begun += len(jobs)

@@ -27,7 +27,7 @@ LOWEST: Final = -32_769
 
 
 def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[WaitingJob]:
-    """Return at most `wanted` available jobs in the order in which claims take them.
+    """Return at most `wanted` ready jobs in the order in which claims take them.
 
     The list begins after the job at `after`, the last of the page before. With None it begins with
     the first job.

@@ -36,7 +36,7 @@ class Addressed(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Consumers with the times in which they got messages, and bulk publishes to one consumer."""
+    """Lifetimes of consumers, and the bulk publishes that only one consumer of a channel got."""
 
     subscriptions: Sequence[Subscription]
     addressed: Sequence[Addressed]

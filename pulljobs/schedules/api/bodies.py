@@ -25,7 +25,7 @@ Moment = Annotated[Time, Problem("must be a time such as 2030-01-31T12:00:00Z")]
 
 @closed
 class ScheduleFormBody(TypedDict):
-    """Options of a schedule: either Cron or EverySeconds. An absent option has its default."""
+    """Options of a schedule, of which Cron or EverySeconds is required. Others have defaults."""
 
     Channel: NameText
     Cron: NotRequired[NameText | None]
