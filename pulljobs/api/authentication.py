@@ -174,12 +174,12 @@ def user_name(request: Request) -> str:
 
 
 def caller(request: Request) -> Consumer:
-    """Return the consumer that sent the request, after its authentication."""
+    """Return the consumer that authentication has stored in the request."""
     return cast("Consumer", request.auth)
 
 
 def publisher(request: Request) -> Publisher:
-    """Return the producer that sent the request and its channel, after their authentication."""
+    """Return the producer and its channel, which authentication has stored in the request."""
     return cast("Publisher", request.auth)
 
 

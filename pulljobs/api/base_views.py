@@ -65,7 +65,7 @@ class ProtocolView(APIView):
     http_method_names = ["get", "post", "put", "delete", "options"]  # HEAD would come with GET
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        """Answer a request, with at most REQUEST_SECONDS of work with the database."""
+        """Answer a request, with 503 if a statement still runs after REQUEST_SECONDS."""
         with WorkDeadline(connections[settings().DATABASE], REQUEST_SECONDS):
             return super().dispatch(request, *args, **kwargs)
 

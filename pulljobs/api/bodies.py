@@ -73,13 +73,16 @@ class UpTo(NamedTuple):
 
 
 class ItemsUpTo(NamedTuple):
-    """Annotation of a list: the setting that is its largest number of items."""
+    """Annotation of a list: the setting with its largest number of items. More are refused."""
 
     setting: str
 
 
 class TextUpTo(NamedTuple):
-    """Annotation of a text: its largest length, and a regular expression for OpenAPI."""
+    """Annotation of a text: its largest length, and a regular expression for OpenAPI only.
+
+    With the expression, the text must be printable.
+    """
 
     length: int
     pattern: str | None = None
@@ -98,7 +101,7 @@ class Help(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Annotation of a field: what its value must be, for the text that refuses another value."""
+    """Annotation of a field: what a refusal says that its value must be. It checks no value."""
 
     text: str
 

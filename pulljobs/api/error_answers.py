@@ -62,7 +62,10 @@ def as_problem(error: Exception, context: dict[str, Any]) -> HttpResponse | None
 
 
 def refusal_of(error: Exception) -> APIException | None:
-    """Return the refusal for an error: itself, 503 if the database failed, or None for others."""
+    """Return the refusal that answers an error: the error itself, or 503 for a database outage.
+
+    Return None for an error that is neither, which Django handles.
+    """
     if is_outage(error):
         logger.warning("The database failed a request: %s", describe_error(error))
         return unreachable()

@@ -72,10 +72,10 @@ def read_up_to(request: HttpRequest, most: int) -> bytes:
 
 
 def _open_chunked(request: HttpRequest) -> bool:
-    """Return True for a chunked body under WSGI, and make it readable, which Django does not.
+    """Return True for a chunked body under WSGI, and make `request.read` read it.
 
-    The view then reads the stream of the server, if the server marks its end, unless the gateway
-    has read it.
+    Django takes such a body for empty. Raise a refusal (400) if the server does not decode it. A
+    body that was read before, for example by the gateway, stays as it is.
     """
     meta = request.META
     coding = meta.get("HTTP_TRANSFER_ENCODING", "").lower()

@@ -74,8 +74,8 @@ def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
     """Check the values of the fields that a body declares and return them by name, without nulls.
 
     Null counts as absent, except in a required field that may be null. Raise a refusal for a
-    missing or wrong value, and for a field that a closed body does not declare. Otherwise raise a
-    refusal (409) for a value above a limit of the settings.
+    missing or wrong value, and for the unknown fields that `refuse_unknown` finds. Otherwise raise
+    a refusal (409) for a value above a limit of the settings.
     """
     refuse_unknown(body, given, refuse)
     values: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def read_fields(body: type[B], given: GivenFields, refuse: Refuse) -> B:
 
 
 def refuse_unknown(body: Any, given: GivenFields, refuse: Refuse) -> None:
-    """Raise a refusal if a closed body is given a field that it does not declare."""
+    """Raise a refusal if a body that `closed` decorates has a field that it does not declare."""
     if not is_closed(body):
         return
     known = {field.key: field.name for field in fields_of(body)}
@@ -102,7 +102,7 @@ def refuse_unknown(body: Any, given: GivenFields, refuse: Refuse) -> None:
 
 
 def _suggest_name(unknown: str, known: Mapping[str, str]) -> str:
-    """Return the name of the most similar field, or of all fields if none is similar."""
+    """Return a clause that names the most similar field, or all fields if none is similar."""
     if similar := get_close_matches(unknown, known, 1):
         return f"the nearest is {known[similar[0]]}"
     return f"the fields are {', '.join(known.values())}"

@@ -73,9 +73,10 @@ def _check_text_of(field: Field) -> Check:
 
 
 def _is_allowed(text: str, limit: TextUpTo) -> bool:
-    """Return True if a text is short enough and printable, or without a pattern just storable.
+    """Return True if a text is short enough and has only characters that are allowed.
 
-    PostgreSQL can't store NUL and half surrogate pairs.
+    With a pattern these are printable ones. Without, they are all that PostgreSQL stores, which
+    excludes NUL and half surrogate pairs.
     """
     is_clean = encodable(text) if limit.pattern is None else text.isprintable()
     return is_clean and len(text) <= limit.length

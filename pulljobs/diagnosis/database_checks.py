@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 
 
 def run_check(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return the findings of a check, or a finding that the role may not read its tables."""
+    """Return the findings of a check, or a finding that the role lacks a privilege for it."""
     try:
         return list(check())
     except ProgrammingError as error:
@@ -34,7 +34,7 @@ def run_check(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
 def old_snapshots(age: timedelta) -> Iterator[Finding]:
     """Report sessions, standbys and replication slots that keep VACUUM from removing dead rows.
 
-    Snapshots and prepared transactions are reported if they are older than `age`.
+    Open and prepared transactions are reported if they are older than `age`.
     """
     for pin in snapshots.find_old(settings().DATABASE, age):
         lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"
@@ -84,7 +84,7 @@ def read_only_sessions() -> Iterator[Finding]:
 
 
 def wrong_isolation() -> Iterator[Finding]:
-    """Report a default isolation level of the role or the database at which locks fail."""
+    """Report a default isolation level of the role or the database above READ COMMITTED."""
     level = schema.default_isolation(settings().DATABASE)
     if level not in ("read committed", "read uncommitted"):  # They are the same in PostgreSQL.
         yield Finding(

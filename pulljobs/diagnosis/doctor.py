@@ -66,7 +66,7 @@ def throttled_consumers() -> Iterator[Finding]:
 
 
 def full_keys() -> Iterator[Finding]:
-    """Report consumers with keys that have reached `max_queued_per_key`."""
+    """Report consumers with keys at `max_queued_per_key`, or with too many jobs to count."""
     using = settings().DATABASE
     bounded = Consumer.objects.using(using).filter(max_queued_per_key__gt=0, deleted_at=None)
     for consumer in bounded.select_related("channel"):
@@ -217,7 +217,7 @@ def no_reaper() -> Iterator[Finding]:
 
 
 def nodes_gone() -> Iterator[Finding]:
-    """Report nodes that ended within the last day without a regular stop."""
+    """Report nodes whose heartbeats ended within the last day without a regular stop."""
     for node in serving.gone():
         held = Lease.objects.using(settings().DATABASE).filter(node_id=node.pk).count()
         yield Finding(

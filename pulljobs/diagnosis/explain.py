@@ -38,7 +38,7 @@ def describe_stray(job_id: int, consumer_id: int) -> WaitReason:
 
 
 def reasons(job: Job) -> list[WaitReason]:
-    """Return why a QUEUED job is not claimed, or that a job is INFLIGHT or DEAD. Never empty."""
+    """Return why a job is not claimed, or the reason "next" if nothing keeps it. Never empty."""
     if job.state != State.QUEUED:
         return [_in_flight(job) if job.state == State.INFLIGHT else _dead(job)]
     obstacles = [reason for check in CHECKS for reason in check(job, job.consumer)]
@@ -113,7 +113,7 @@ def _due_later(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
 
 
 def _is_retried(job: Job) -> bool:
-    """Return True if the job waits after a failed run, and was not snoozed since."""
+    """Return True if the job waits because of a retry, and not because of a later release."""
     last = _rows(Attempt).filter(job_id=job.pk).order_by("-id").values_list("event", flat=True)
     return job.retry_count > 0 and last.first() != Event.RELEASE
 

@@ -18,7 +18,7 @@ LOOKED_AT: Final = 1_000
 
 
 def throttled_keys() -> Iterator[Finding]:
-    """Report consumers with keys that a handler has throttled."""
+    """Report consumers with keys that are throttled now."""
     for consumer in _by_turn():
         rows = _keys_of(consumer).filter(throttled_until__gt=Now())
         keys = list(rows.order_by("key").values_list("key", flat=True)[:LOOKED_AT])

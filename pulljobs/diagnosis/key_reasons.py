@@ -14,7 +14,7 @@ COUNTED: Final = 10_000
 
 
 def find_place(job: Job, consumer: Consumer) -> Iterator[WaitReason]:
-    """Yield a reason with the number of keys whose turn comes before that of the job's key."""
+    """Yield a reason if the turn of other keys comes before that of the job's key."""
     if not consumer.takes_turns or job.turn_key is None:
         return
     rows = FlowKey.objects.using(settings().DATABASE).filter(consumer_id=consumer.pk)

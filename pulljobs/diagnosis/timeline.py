@@ -42,7 +42,7 @@ class TimelineEntry(NamedTuple):
 
     @property
     def clock(self) -> str:
-        """Time of the entry in Django's time zone, to the millisecond."""
+        """Date and time of the entry in Django's time zone, to the millisecond."""
         return f"{localtime(self.at):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
     @property
@@ -57,7 +57,7 @@ class TimelineEntry(NamedTuple):
 
 
 def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
-    """Return the history of a job, oldest first. Only the newest rows of each table are read."""
+    """Return the history of a job, oldest first, from at most SHOWN rows of each table."""
     using = settings().DATABASE
     attempts = list(Attempt.objects.using(using).filter(job_id=job_id).order_by("-id")[:SHOWN])
     settled = _settled(using, job_id)
@@ -76,7 +76,7 @@ def read_timeline(job_id: int, message_id: int) -> list[TimelineEntry]:
 
 
 def read_last_run(job_id: int) -> str | None:
-    """Return start and run time of the newest reported run of a job as text, or None."""
+    """Return start and run time of a job's newest run as text, or None if no run was reported."""
     runs = [
         (run["started_at"], run["run_seconds"])
         for model in (Attempt, ArchivedJob)
@@ -98,7 +98,7 @@ def read_last_run(job_id: int) -> str | None:
 
 
 def _settled(using: str, job_id: int) -> list[ArchivedJob]:
-    """Return the newest settlements of a job, newest first.
+    """Return the newest SHOWN settlements of a job, newest first.
 
     PostgreSQL sorts all settlements of the job, because no index has this order.
     """

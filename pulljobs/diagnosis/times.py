@@ -14,7 +14,10 @@ def format_milliseconds(moment: datetime) -> str:
 
 
 def format_run_time(seconds: float) -> str:
-    """Format seconds with three digits, or milliseconds if it is less than a second."""
+    """Format a run time to three significant digits, and from 100 seconds on to the second.
+
+    Below a second it is in milliseconds.
+    """
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 99.95 else f"{seconds:,.0f} s"

@@ -24,7 +24,7 @@ class WaitReason:
 
 
 class QueuePosition(NamedTuple):
-    """Number and costs of the jobs of the consumer that claims take before a job."""
+    """Number and total cost of the jobs of the consumer that claims take before a job."""
 
     before: int
     is_least: bool

@@ -228,7 +228,7 @@ READ: Final = (
 
 
 def families_counted() -> tuple[Family, ...]:
-    """Return the families of counters and histograms, and those of other apps (`hooks`) last."""
+    """Return the families of counters and histograms, those of `hooks.counters` last."""
     modules = map(hooks.load, hooks.counters.values())
     return (*COUNTED, *(family for module in modules for family in module.FAMILIES))
 

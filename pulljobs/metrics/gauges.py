@@ -91,10 +91,11 @@ class GaugeReading(threading.Thread):
         return self._ended is not None and time.monotonic() - self._ended <= seconds
 
     def samples(self, last: "GaugeReading | None" = None) -> list[Sample]:
-        """Return the samples read by now, and for each part of the gauges whether it is among them.
+        """Return the samples read so far, with `pulljobs_read_ok` of each part.
 
-        While this reading goes on, parts of the `last` reading stand in for those to come, and
-        count. Otherwise a part that is always late would never be on the page.
+        While this reading goes on, parts that it has not read yet come from the `last` reading,
+        unless that is too old, and count as read. Otherwise a part that is always late would never
+        be on the page.
         """
         is_running = self._ended is None
         parts = dict(self._parts)

@@ -17,7 +17,7 @@ VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 
 @contextmanager
 def opened(name: str) -> Iterator[None]:
-    """Make a directory for the counters of this process and of the processes that it starts.
+    """Keep a directory for the counters of this process and its children while the block runs.
 
     `name` names the files of this process. If the environment names a directory already, that one
     is not used within the block, because it may have other counts.

@@ -147,7 +147,10 @@ def succeed(result: AnyResult, value: Any) -> None:
 
 
 def fail(result: AnyResult, text: str, reason: str | None = None) -> None:
-    """Make a result FAILED in place, and append the error of this text to its errors."""
+    """Make a result FAILED in place, and append an error made from `text` and `reason`.
+
+    `reason` is why the job is DEAD. It gives the error its class if the text names none.
+    """
     object.__setattr__(result, "status", TaskResultStatus.FAILED)
     object.__setattr__(result, "finished_at", timezone.now())
     result.errors.append(_error(text, reason))

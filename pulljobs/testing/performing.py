@@ -179,7 +179,10 @@ def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
 def _run_in_transaction(
     job: ClaimedJob, handler: Handler, recorded: RecordedFunction, *, is_lost: bool
 ) -> Settlement | None:
-    """Run the job. A transactional handler gets a transaction, rolled back as a worker does it."""
+    """Run the job and return its outcome, or None if the handler raised LeaseLost.
+
+    A transactional handler gets a transaction, which is rolled back where a worker would do so.
+    """
     if not handler.transactional:
         return executor.perform(job)
     with transactions.atomic():

@@ -55,7 +55,10 @@ def _status(status: int) -> str:
 
 
 def _retry_after(answer: PushAnswer, longest: timedelta) -> timedelta | None:
-    """Return the delay in the header Retry-After, at most `longest`, or None if it gives none."""
+    """Return the delay in Retry-After of a 429 or 503, at most `longest`.
+
+    Return None if there is none, so that the retry strategy decides.
+    """
     text = answer.headers.get("retry-after", "").strip()
     if answer.status not in BUSY or not text:
         return None
@@ -89,7 +92,7 @@ def make_excerpt(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
 
 
 def _echoes(line: str, sent: tuple[str, ...]) -> bool:
-    """Return True if a line repeats texts that were sent, compared by letters and digits only."""
+    """Return True if a line repeats a sent text or a piece of it, by its letters and digits."""
     letters, whole = _letters(line), list(map(_letters, sent))
     pieces = {letters[at : at + ECHO] for at in range(max(1, len(letters) - ECHO + 1))}
     together = " ".join(whole)

@@ -53,7 +53,7 @@ class ConsumerListing:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def list_jobs(self, wanted: int, after: Place | None) -> list[WaitingJob]:
-        """Return the queued jobs after the position `after`, in claim order, at most `wanted`."""
+        """Return at most `wanted` available jobs in claim order, behind `after` if given."""
         with self._lock:
             while True:
                 entry, asked = _entry_after(self._marks, after), time.monotonic()
@@ -83,7 +83,10 @@ class ConsumerListing:
         return self._marks.lower() or cleared
 
     def _note_server(self, listed: Listed, asked: float) -> bool:
-        """Return True if PostgreSQL restarted or its clock was set back: no mark is valid then."""
+        """Return True if PostgreSQL restarted or its clock was set back since the last listing.
+
+        No mark is valid then. The start of the server is stored for the next call.
+        """
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.observe(at, asked=asked, answered=answered)
         before, self._server = self._server, listed.server_started_at

@@ -114,7 +114,7 @@ class ScheduledMessageView(UserView):
 
 
 def _read_statuses(request: Request) -> set[int]:
-    """Return the statuses, as numbers, by which the query string filters a list."""
+    """Return the numbers in the query parameters `status`. If there are none, all rows match."""
     given = request.query_params.getlist("status")
     return {int(text) for text in given if text.isdecimal() and len(text) < 10}
 

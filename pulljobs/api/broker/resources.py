@@ -95,7 +95,10 @@ def _render_limits(row: FlowLimits) -> LimitsBody:
 def render_job(
     request: Request, job: MessageJob, message: Message | None, progress: JobProgress | None
 ) -> JobBody:
-    """Render a job for the route of one job. `message` is None if its partition was dropped."""
+    """Render a job for the route of one job.
+
+    `message` is None if its partition was dropped, `progress` if the job has reported none.
+    """
     consumer, producer = job.consumer, message.producer if message else None
     return {
         **render_message_job(request, job),

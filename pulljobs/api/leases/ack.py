@@ -53,7 +53,7 @@ class AckRequest(NamedTuple):
 
 
 class DoneAck(NamedTuple):
-    """Ack whose outcomes were written, except for locked rows, and whose pull comes next."""
+    """Ack whose outcomes were written, except for locked rows, and whose pull, if any, is next."""
 
     asked: AckRequest
     settled: SettledItems
@@ -101,7 +101,7 @@ class AckView(LeaseView[AckRequest, DoneAck]):
     async def _settle_locked(self, settled: SettledItems) -> list[ItemStatus]:
         """Try again, a few times, to write the outcomes of jobs whose rows were locked.
 
-        Return the statuses of all items of the ack. No thread is held during the pauses.
+        Return the statuses of all items, LOCKED if still so. No thread is held during the pauses.
         """
         for pause in LOCK_PAUSES:
             if not settled.set_aside:

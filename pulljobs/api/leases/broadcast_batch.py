@@ -73,7 +73,7 @@ def _read_lines(body: bytes) -> Iterator[BatchLine]:
 
 
 def _no_object(problem: str) -> InvalidMessage:
-    """Return the error for a line that is no JSON object: `problem` says so of a body."""
+    """Return the error for a line that is no JSON object: `problem`, with "line" for "body"."""
     return InvalidMessage(f"{problem.replace('body', 'line')}: send one JSON object a line.")
 
 
@@ -87,7 +87,10 @@ def _filled_lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _pick_fields(given: GivenFields) -> LineBody:
-    """Return the given values of a line by the names of its fields. Publishing checks them."""
+    """Return the unchecked values of a line by the names of its fields.
+
+    Raise InvalidMessage for a field that a line does not have.
+    """
     refuse_unknown(LineBody, given, InvalidMessage)
     picked = {
         field.name: given[field.key]

@@ -59,12 +59,12 @@ class LeaseView(View, Generic[A, T]):
         return await encode_answer(await self.finish(consumer, done))
 
     def parse(self, consumer: Consumer, body: bytes) -> A:
-        """Parse a decompressed body, on a thread, or raise a refusal."""
+        """Parse a decompressed body, or raise a refusal. This runs on a thread."""
         raise NotImplementedError
 
     @classmethod
     def do(cls, consumer: Consumer, asked: A) -> T:
-        """Do the work of one request with the database, on a thread. It may wait for locks."""
+        """Do the work of one request with the database, on a thread that may wait for locks."""
         raise NotImplementedError
 
     @classmethod
@@ -77,13 +77,13 @@ class LeaseView(View, Generic[A, T]):
         return [None] * len(asked)
 
     async def finish(self, consumer: Consumer, done: T) -> Any:
-        """Return the body of the answer, on the event loop, after the work with the database."""
+        """Return the body of the answer, made on the event loop from `done`, the result of `do`."""
         raise NotImplementedError
 
     def accept(self, request: HttpRequest, consumer: Consumer, sent: bytes) -> A:
-        """Check the request of an authenticated consumer and return its parsed body, on a thread.
+        """Check the request of an authenticated consumer and return its parsed body.
 
-        `sent` is the body as it was sent, which may be compressed.
+        This runs on a thread. `sent` is the body as it was sent, which may be compressed.
         """
         body = raw_bodies.decompress(request, sent, self.largest_body)
         self._check(request, consumer, body)
@@ -94,7 +94,7 @@ class LeaseView(View, Generic[A, T]):
         return self.parse(consumer, body)
 
     def held_jobs(self, body: bytes) -> list[Held]:
-        """Return the jobs, with their lease tokens, that a request settles or renews."""
+        """Return the jobs, with lease tokens, that a body settles or renews, by default none."""
         return []
 
     def _check(self, request: HttpRequest, consumer: Consumer, body: bytes) -> None:

@@ -116,7 +116,7 @@ def not_owned(items: Iterable[OwnedItem]) -> set[int]:
 
 
 def _find_claims(consumer: Consumer, items: Sequence[AckItem]) -> dict[UUID, JobOwner]:
-    """Return the consumer of each cached claim whose lease token is in the items, by token."""
+    """Return the cached claims of the consumer whose lease tokens are in the items, by token."""
     tokens = {item.settlement.held.lease_token for item in items if item.settlement}
     claims = {token: recent_claims.find(consumer.pk, token) for token in tokens}
     return {token: owner for token, owner in claims.items() if owner is not None}

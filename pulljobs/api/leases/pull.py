@@ -113,7 +113,7 @@ async def wait_for(waiters: Waiters, pending: PendingPull) -> PullAnswer:
 def render_pulled(
     asked: PullRequest, answer: PullAnswer, lease_duration: timedelta = timedelta()
 ) -> PulledBody:
-    """Return the body of the answer to a pull: its jobs with messages, and its status."""
+    """Return the body of the answer to a pull. `lease_duration` is that of the jobs in it."""
     claim = answer.claim
     jobs = claim.jobs if claim is not None and claim.taken is not None else []
     status: PullStatusBody = {

@@ -67,7 +67,8 @@ def renew(
 ) -> list[RenewedJobBody]:
     """Renew the leases of the consumer's jobs, and return the result of each item, in their order.
 
-    The reported progress is written for the jobs whose leases were renewed.
+    If `lease_duration` is None, that of the consumer counts. The reported progress is written for
+    the jobs whose leases were renewed.
     """
     using = settings().DATABASE
     named = [item.held.job_id for item in items if item.held]

@@ -31,9 +31,10 @@ class SettledItems(NamedTuple):
 
 
 def settle(consumer: Consumer, items: Sequence[AckItem]) -> SettledItems:
-    """Write the outcomes of one request in the order of its items, and wait for locks.
+    """Write the outcomes of one request, and wait up to two seconds for locked rows.
 
-    Of two items about the same job, the second finds it settled or locked by the first.
+    Of two items about the same job, the first is written before the second. If the row stays
+    locked, both are LOCKED.
     """
     [open_items] = find_owned([(consumer, items)])
     _throttle(consumer, open_items.values())

@@ -54,7 +54,7 @@ class Threads(Protocol):
         """
 
     def run_alone(self, every: Sequence[Callable[[], None]]) -> None:
-        """Queue and run work that may wait for locks, with one thread kept free for other work."""
+        """Queue work that may wait for locks, and run it, while one thread is kept free of it."""
 
 
 @dataclass(eq=False, slots=True)

@@ -113,7 +113,10 @@ def _refer_all(body: Mapping[str, Any]) -> dict[str, Any]:
 def answer_header(
     name: str, text: str, statuses: Sequence[int], *, required: bool = True
 ) -> OpenApiParameter:
-    """Return the description of a header that the answers with these statuses have."""
+    """Return the description of a header of the answers with these statuses.
+
+    Without `required` some of them may lack it.
+    """
     return OpenApiParameter(
         name,
         OpenApiTypes.STR,

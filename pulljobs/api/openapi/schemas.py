@@ -105,7 +105,7 @@ def _type_schema(kind: Any) -> JsonSchema:
 
 
 def _bounds_of(mark: Any) -> JsonSchema:
-    """Return the JSON schema keywords of an annotation. A setting stands for its default value."""
+    """Return the JSON schema keywords of an annotation. A limit by a setting is its default."""
     match mark:
         case Bounds(least, most):
             return _without_none(minimum=least, maximum=None if most == math.inf else most)

@@ -96,7 +96,7 @@ class ClaimLimit(NamedTuple):
 
     @classmethod
     def met_by(cls, claim: Claim) -> "ClaimLimit":
-        """Return the limit that a claim met just now."""
+        """Return the limit that a claim met just now, with the defaults if it met none."""
         now, wait, after = time.monotonic(), claim.limited_for, claim.retry_after
         limited_until = 0.0 if wait is None else now + wait.total_seconds()
         quiet_until = min(limited_until, now + QUIET.total_seconds())
@@ -104,7 +104,7 @@ class ClaimLimit(NamedTuple):
         return cls(claim.refusal, limited_until, quiet_until, allowed_at)
 
     def answer_expired(self) -> PullAnswer:
-        """Return the answer to a long poll whose time is over: the limit, or a timeout."""
+        """Return the answer to a long poll whose time is over: a lasting limit, or a timeout."""
         wait = self.allowed_at - time.monotonic()
         if wait <= 0 or self.refusal is None:
             return PullAnswer(PullReason.TIMEOUT)
@@ -149,7 +149,7 @@ class PendingPull:
             self.future.set_exception(refusal)
 
     def _closes(self) -> bool:
-        """Stop the timer of the wait, and return True if the future can be completed now."""
+        """Stop the timer and mark the future as running. Return False if it was done already."""
         if self.timer is not None:
             self.timer.cancel()
         return not self.future.done() and self.future.set_running_or_notify_cancel()

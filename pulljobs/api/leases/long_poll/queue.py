@@ -234,7 +234,7 @@ class WaiterQueue:
         return group
 
     def _prepare_claim(self, group: list[PendingPull]) -> Callable[[], Claim]:
-        """Return a function that claims for a group of pulls.
+        """Return a function that makes one claim for all pulls of a group.
 
         For a single pull, log lines of the claim have the id of its request.
         """

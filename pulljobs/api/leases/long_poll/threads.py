@@ -45,7 +45,7 @@ class DatabaseThreads:
     def submit(self, work: Callable[[], T], *, claiming_for: int | None = None) -> Future[T]:
         """Run work with the database on a thread, and return the future of its result.
 
-        `claiming_for` is the consumer of a claim: all its claims run on one thread, because
+        `claiming_for` is the consumer's id for a claim: all its claims run on one thread, because
         low-water marks hold for one connection.
         """
         if claiming_for is None:
@@ -81,7 +81,7 @@ class DatabaseThreads:
         """Run work on this thread, although it may wait for locks, and return True.
 
         One thread is always kept free of such work. Return False, without running it, if all other
-        threads do such work or if some is queued.
+        threads do such work, or if other such work is queued.
         """
         if self._alone or not self._may_wait.acquire(blocking=False):
             return False
@@ -95,7 +95,7 @@ class DatabaseThreads:
     def run_alone(self, every: Sequence[Callable[[], None]]) -> None:
         """Queue work that may wait for locks, and run it in turn on this and other threads.
 
-        One thread is kept free of such work.
+        One thread is kept free of such work. The call may return before all of it is done.
         """
         self._alone.extend(every)
         for _ in range(min(len(every), THREADS - 1) - 1):
@@ -141,7 +141,7 @@ class DatabaseThreads:
         return connections[self._using].connection is not None
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run work with the database on the current thread, within WORK_SECONDS.
+        """Run work with the database on the current thread. It fails after WORK_SECONDS.
 
         A connection that breaks is closed. The other threads then replace their connections before
         their next work.

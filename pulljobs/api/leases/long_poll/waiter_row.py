@@ -46,7 +46,7 @@ class WaiterRow:
 
     @property
     def counted(self) -> int:
-        """Number of long polls to write into the row, at most `max_waiting`."""
+        """Number of long polls to write into the row: `most_waiting`, at most `max_waiting`."""
         return min(self.most_waiting, self._puller.consumer.max_waiting)
 
     @property
@@ -67,11 +67,11 @@ class WaiterRow:
         return elsewhere[self.consumer_id]
 
     def note_written(self, waiting: int, at: float) -> None:
-        """Note how many long polls the row has, and the monotonic time of its write."""
+        """Set the fields of this object for a row written at `at` with so many long polls."""
         self.registered, self.registered_until = waiting, at + PATIENCE.total_seconds()
 
     async def delete_if_empty(self) -> None:
-        """Delete the row if no long poll waits."""
+        """Delete the row if no long poll has waited since the last pass of `Waiters`."""
         async with self.lock:
             if self.registered_until and not self.most_waiting:
                 self.registered, self.registered_until = 0, 0.0

@@ -149,7 +149,7 @@ class Waiters:
         await self._leave()
 
     async def _leave(self) -> None:
-        """Let running claim statements end, and mark the node row of this process as stopped."""
+        """Wait for running claims of empty queues, and mark this process's node row as stopped."""
         empty = [queue for queue in self._queues.values() if not queue.pulls]
         await asyncio.gather(*(queue.wait_for_claim() for queue in empty))
         if self._registered:
