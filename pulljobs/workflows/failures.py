@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from pulljobs.conf import settings
-from pulljobs.engine.error_texts import format_error
+from pulljobs.engine.error_texts import format_error, format_reason
 from pulljobs.engine.outcomes import result_text
 from pulljobs.errors import StepFailed
 from pulljobs.outcome_texts import clean
@@ -22,12 +22,12 @@ def encode_failure(error: Exception) -> str:
     try:
         return result_text(text, settings().MAX_RESULT_BYTES)
     except ValueError:  # Too large: only the text is stored, of which the middle may be cut out.
-        brief = {**stored, "args": [_text_of(error)], "attributes": {}, "members": []}
+        brief = {**stored, "args": [clean(format_reason(error))], "attributes": {}, "members": []}
         return result_text(json.dumps(brief, ensure_ascii=False), sys.maxsize)
 
 
 def _describe(error: Exception) -> dict[str, Any]:
-    kind, text = type(error), _text_of(error)
+    kind, text = type(error), clean(format_reason(error))
     members: Sequence[Exception] = ()
     if isinstance(error, ExceptionGroup):
         text, members = clean(error.message), error.exceptions
@@ -40,14 +40,6 @@ def _describe(error: Exception) -> dict[str, Any]:
         "text": clean(format_error(error)),
         "members": [_describe(each) for each in members],
     }
-
-
-def _text_of(error: Exception) -> str:
-    """Return the text of an error, or its traceback if its class can't make a text of it."""
-    try:
-        return clean(str(error))
-    except Exception:
-        return clean(format_error(error))
 
 
 def decode_failure(name: str, stored: Mapping[str, Any]) -> Exception:
