@@ -23,7 +23,7 @@ Params = Mapping[str, Any]
 
 DATABASE_CHANNEL: Final = "pulljobs"
 """PostgreSQL channel that notify.sql sends to and that waiters listen to."""
-_packages: Final = [__name__]
+_packages: Final = [files(__name__)]
 FRAGMENTS: Final = "fragments"
 """Folder of the parts that several statements have in common."""
 _FRAGMENT: Final = re.compile(r"\$\{(\w+)\}")
@@ -61,9 +61,7 @@ class ResultCursor(Protocol):
 @cache
 def statement(name: str) -> LiteralString:
     """Return the text of `name.sql` with its fragments filled in, and placeholders of psycopg."""
-    return select_lines(
-        expand(_paths()[name].read_text("utf-8"), files(__name__) / FRAGMENTS), name
-    )
+    return select_lines(expand(_paths()[name].read_text("utf-8"), _packages[0] / FRAGMENTS), name)
 
 
 def select_lines(text: LiteralString, name: str) -> LiteralString:
@@ -106,16 +104,15 @@ def names() -> list[str]:
 
 def add_package(package: str) -> None:
     """Make the `.sql` files of a package and of its folders known as statements."""
-    if package not in _packages:
-        _packages.append(package)
+    if (root := files(package)) not in _packages:
+        _packages.append(root)
         _paths.cache_clear()
 
 
 @cache
 def _paths() -> dict[str, Traversable]:
     paths: dict[str, Traversable] = {}
-    for package in _packages:
-        root = files(package)
+    for root in _packages:
         for folder in (root, *(entry for entry in root.iterdir() if entry.is_dir())):
             if folder.name != FRAGMENTS:
                 paths |= _files(folder)
