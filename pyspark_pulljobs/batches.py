@@ -84,7 +84,8 @@ def slice_batch(
 ) -> list[BatchSlice]:
     """Divide the jobs of a batch, numbered from 1 to `jobs`, into slices of about equal length.
 
-    There are at most `partitions`, and fewer if a slice would have less than `MIN_ROWS` jobs.
+    There are at most `partitions`, and fewer if a slice would have less than `MIN_ROWS` jobs. The
+    connection only puts the values into the text of the queries; nothing is read.
     """
     count = max(min(partitions, -(-jobs // MIN_ROWS)), 1)
     cuts = [jobs * number // count for number in range(count + 1)]

@@ -48,7 +48,11 @@ class Discovery:
             await sender.close()
 
     async def _poll(self) -> list[str]:
-        """Return the base URLs of brokers from all lookups, sorted. Raise Refused if all refuse."""
+        """Return the base URLs of brokers that the lookups know, sorted.
+
+        Lookups that are unreachable or answer with an error know none. If each of them answers
+        with an error, raise it as Refused.
+        """
         results = await asyncio.gather(*(self._ask(url) for url in self._senders))
         refusals = [result for result in results if isinstance(result, Refused)]
         if len(refusals) == len(results):

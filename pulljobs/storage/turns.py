@@ -156,8 +156,9 @@ def read_turn(using: str, consumer_id: int, key: str, cost: int) -> KeyTurn:
 def count_before(using: str, consumer_id: int, job_id: int, burst: float) -> JobsBefore | None:
     """Count the jobs that claims take before a waiting job whose consumer's keys take turns.
 
-    No job takes more tokens than `burst`. Return None if no such job waits. At most `COUNTED_KEYS`
-    keys and `COUNTED_JOBS` jobs of each are counted.
+    Also sum up the tokens of its rate that they take, a job that costs more than `burst` as that
+    many. Return None if no such job waits. At most `COUNTED_KEYS` keys and `COUNTED_JOBS` jobs of
+    each are counted.
     """
     counted = {"most_keys": COUNTED_KEYS, "most_jobs": COUNTED_JOBS, "burst": burst}
     params = {"consumer_id": consumer_id, "job_id": job_id, **counted}

@@ -85,7 +85,11 @@ def test_the_busy_broker_gets_most_of_the_limit_of_held_messages(served: Site, o
 
 
 def moved(limit: int, jobs: int, sites: tuple[Site, Site], looks: list[Look]) -> tuple[Held, Held]:
-    """Return the highest numbers of held messages while each broker in turn is busy."""
+    """Publish jobs to one site and then to the other, with a consumer of both at work.
+
+    Return for each of the two times the highest numbers of messages that the consumer held at once.
+    The sites' databases are read through `looks`.
+    """
     consumer = Consumer(
         lambda message: time.sleep(0.005),
         [site.base for site in sites],

@@ -286,7 +286,10 @@ class WaiterQueue:
         return any(received)
 
     def _can_continue(self, group: list[PendingPull], claim: Claim) -> bool:
-        """Return True if only MaxBytes or RequestID limited the claim: other pulls may get jobs."""
+        """Return True if a claim that reported no more jobs may have left some for other pulls.
+
+        MaxBytes ended it early, or it served a single pull with a MaxBytes or RequestID.
+        """
         if claim.refusal is Refusal.MAX_BYTES:
             return True
         return claim.taken is not None and not group[0].asked.is_plain
