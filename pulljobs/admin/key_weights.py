@@ -60,7 +60,7 @@ def show_weights(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         consumer,
         "weights",
         form=form if may_change else None,
-        weights=known,
+        weights=list(known.items()),
         is_cut=len(known) == SHOWN,
         title=_("Weights of the keys of %s") % consumer,
     )

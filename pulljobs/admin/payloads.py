@@ -41,7 +41,7 @@ PAYLOAD_POLICY: Final = "default-src 'none'; sandbox"
 class ShownContent(NamedTuple):
     """Headers and payload of a message as a page shows them."""
 
-    headers: dict[str, str]
+    headers: list[tuple[str, str]]
     kind: str
     """Kind of the payload: `JSON`, `text`, `image` or `binary`."""
     text: str
@@ -124,7 +124,7 @@ def _content(message: Any) -> ShownContent:
     head = bytes(message.head)
     kind, text = _shown(message.content_type, head, whole=message.size <= SHOWN_BYTES)
     shown = SHOWN_BYTES if kind in {"JSON", "text"} else SHOWN_BINARY_BYTES
-    return ShownContent(message.headers, kind, text, message.size > shown)
+    return ShownContent(list(message.headers.items()), kind, text, message.size > shown)
 
 
 def _shown(content_type: str, head: bytes, *, whole: bool) -> tuple[str, str]:

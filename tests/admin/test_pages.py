@@ -12,6 +12,7 @@ from django.db import connection
 from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils.html import escape
 
 from pulljobs import auditing, ids, operating
 from pulljobs.admin import formats
@@ -376,6 +377,12 @@ def test_payloads_and_headers_need_a_permission_of_their_own(
     assert "from: m4sked" in text
     assert "ask for it" not in text
     assert trusted.get(payload).content == b"s3cr3t"
+
+
+@pytest.mark.parametrize("name", ["items", "0", "<b>"])
+def test_a_header_may_have_any_name(name: str, operator: Client, consumer: Consumer) -> None:
+    [job_id] = published(consumer, headers={name: "3"})
+    assert f"{escape(name)}: 3" in read_page(operator, page("job", job_id))
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,13 @@ def test_weights_of_keys_are_shown_and_set(operator: Client, consumer: Consumer)
     assert url in read_page(operator, page("consumer", consumer.pk))
     assert post_form(operator, url, {"key": "<b>", "weight": 3}) == ["The weight of <b> is 3."]
     assert post_form(operator, url, {"key": "", "weight": 2})
-    assert weights.read_weights(consumer) == {"": 2, "<b>": 3}
+    assert post_form(operator, url, {"key": "items", "weight": 5})
+    assert weights.read_weights(consumer) == {"": 2, "<b>": 3, "items": 5}
     assert "&lt;b&gt;" in operator.get(url).content.decode()
     assert trail()[0] == ("olga", "update", "consumer files/census: weight 3 of key '<b>'")
     answer = operator.post(url, {"key": "a", "weight": 1_001})
     assert "less than or equal to 1000" in answer.content.decode()
-    assert len(trail()) == 2
+    assert len(trail()) == 3
 
 
 def test_weights_are_changed_only_with_permission(reader: Client, consumer: Consumer) -> None:

@@ -22,7 +22,7 @@ def scheduled(consumer: Consumer, name: str, *, published: bool = False) -> Sche
         client_message_id=name,
         content_type="text/html",
         payload=b"<b>s3cr3t</b>",
-        headers={"from": "m4sked"},
+        headers={"items": "m4sked"},
         key="<k>",
         dispatch_at=Now() + timedelta(hours=3),
         dispatched_at=Now() if published else None,

@@ -352,6 +352,12 @@ def test_texts_from_outside_are_escaped(operator: Client, make: Make) -> None:
     assert "object-src 'none'" in answer["Content-Security-Policy"]
 
 
+def test_a_header_may_have_any_name(make: Make) -> None:
+    row = make("report", payload=b"\xff", content_type="x/y", headers={"items": "3"})
+    text = read_page(user_with("view_schedule", "view_message"), page(LIST, row.pk))
+    assert "items: 3" in text
+
+
 def test_the_history_shows_why_each_slot_was_skipped_and_the_jobs_of_the_fired(
     operator: Client, make: Make
 ) -> None:
