@@ -60,10 +60,10 @@ def resume(name: str, *, by: str) -> Schedule:
     return row
 
 
-def fire_now(name: str, *, by: str) -> Slot:
+def fire_now(name: str, *, by: str, opened_at: datetime | None = None) -> Slot:
     """Publish the message of a schedule now, and return the record. See `backfilling.fire_now`."""
     with transaction.atomic(using=settings().DATABASE):
-        slot = backfilling.fire_now(name)
+        slot = backfilling.fire_now(name, opened_at=opened_at)
         note(AuditEntry.Act.FIRE, name, by=by)
     return slot
 

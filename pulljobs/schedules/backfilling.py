@@ -8,7 +8,7 @@ from django.db import transaction
 
 from pulljobs.conf import settings
 from pulljobs.engine.validation import NewMessage
-from pulljobs.errors import InvalidSchedule, KeyFull
+from pulljobs.errors import InvalidSchedule, KeyFull, PulljobsError
 from pulljobs.models import Producer
 from pulljobs.publishing import publish_all_checked
 from pulljobs.schedules.editing import check_channel, lock
@@ -32,15 +32,17 @@ class BackfillPlan(NamedTuple):
     """Number of slots that have fired."""
 
 
-def fire_now(name: str) -> Slot:
+def fire_now(name: str, *, opened_at: datetime | None = None) -> Slot:
     """Publish the message of a schedule now, whatever its rule, and return the record.
 
     The record's slot is the present time. A pause of the schedule does not matter. Join the
-    caller's transaction. Raise UnknownSchedule, and what `publish` raises.
+    caller's transaction. Raise UnknownSchedule, what `publish` raises, and PulljobsError if a user
+    fired the schedule after `opened_at`, the time when the caller's page was opened.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
         row, now = lock(using, name), nodes.clock(using)
+        _check_page(using, row, opened_at)
         [slot] = _publish(using, row, [PlannedSlot(now, now, SlotReason.NOW)])
         return _find(using, row, slot.slot)
 
@@ -147,6 +149,20 @@ def _publish(using: str, row: Schedule, planned: list[PlannedSlot]) -> list[Plan
     row.last_message_id = planned[-1].message_id
     row.save(using=using, update_fields=["last_message_id"])
     return planned
+
+
+def _check_page(using: str, row: Schedule, opened_at: datetime | None) -> None:
+    """Raise PulljobsError if a user fired the schedule after this time. None is no time."""
+    if opened_at is None:
+        return
+    fired = Slot.objects.using(using).filter(
+        schedule_id=row.pk, slot_at__gt=opened_at, reason=SlotReason.NOW
+    )
+    if fired.exists():
+        raise PulljobsError(
+            "The schedule was not fired again: it was fired after you opened the page. Open the "
+            "page again to fire it once more."
+        )
 
 
 def _find(using: str, row: Schedule, slot: datetime) -> Slot:

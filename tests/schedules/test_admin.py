@@ -377,6 +377,21 @@ def test_the_history_shows_why_each_slot_was_skipped_and_the_jobs_of_the_fired(
     assert read_page(operator, page(LIST, row.pk), before="nonsense")
 
 
+def test_fire_now_fires_once_however_often_the_button_of_a_page_is_pressed(
+    operator: Client, make: Make
+) -> None:
+    row = make()
+    selected = {"action": "fire_selected", "_selected_action": [row.pk]}
+    for url, form in ((act_page(row, "fire"), {}), (listing(LIST), selected)):
+        opened = re.findall(r'name="opened" [^>]*value="([^"]+)"', read_page(operator, url))
+        assert "fire" in form.get("action", url)
+        before = len(reasons(row))
+        answers = [post_form(operator, url, form | {"opened": opened[0]}) for _ in range(2)]
+        assert "was not fired again" not in answers[0][0]
+        assert "was not fired again" in answers[1][0]
+        assert reasons(row) == ["now"] * (before + 1)
+
+
 def test_fire_now_publishes_one_message_and_reports_a_refusal(operator: Client, make: Make) -> None:
     row = make()
     assert "Its message is published" in read_page(operator, act_page(row, "fire"))

@@ -3,7 +3,9 @@
 from datetime import datetime
 from typing import Any
 
+from django import forms
 from django.contrib import messages
+from django.contrib.admin.helpers import ActionForm
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -12,8 +14,29 @@ from django.utils.translation import gettext as _
 from pulljobs.admin.action_pages import reporting_errors
 from pulljobs.admin.formats import address, site_of
 from pulljobs.admin.token_holder_actions import ENDLESS, SPANS, PauseForm
+from pulljobs.conf import settings
 from pulljobs.schedules import acting
+from pulljobs.schedules.admin.formats import parse_slot
 from pulljobs.schedules.models import Schedule
+from pulljobs.schedules.rules import format_slot
+from pulljobs.storage import nodes
+
+
+def read_clock() -> str:
+    """Return the present time by the database's clock, as text for a hidden field of a page."""
+    return format_slot(nodes.clock(settings().DATABASE))
+
+
+class ScheduleActionForm(ActionForm):
+    """Form of the list's actions, with the time when the page was opened."""
+
+    # Without autocomplete="off", Firefox keeps the old time when the page is loaded again.
+    opened = forms.CharField(
+        required=False,
+        label="",
+        widget=forms.HiddenInput(attrs={"autocomplete": "off"}),
+        initial=read_clock,
+    )
 
 
 def may(request: HttpRequest, action: str) -> bool:
@@ -29,9 +52,10 @@ def may(request: HttpRequest, action: str) -> bool:
 def fire(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
     row = find_schedule(listed, request, id, "fire")
     if request.method != "POST":
-        return render_page(listed, request, row, "fire", title=_("Fire %s now") % row)
+        title = _("Fire %s now") % row
+        return render_page(listed, request, row, "fire", title=title, opened=read_clock())
     with reporting_errors(request):
-        acting.fire_now(row.name, by=request.user.get_username())
+        acting.fire_now(row.name, by=request.user.get_username(), opened_at=opened_at(request))
         messages.success(request, _("Schedule %s was fired.") % row)
     return back_to(request, row)
 
@@ -55,6 +79,14 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         acting.resume(row.name, by=request.user.get_username())
         messages.success(request, _("Schedule %s is resumed.") % row)
     return back_to(request, row)
+
+
+def opened_at(request: HttpRequest) -> datetime | None:
+    """Return when the user opened the page from which this request comes, or None if unknown.
+
+    A schedule that was fired since then is not fired again: the button was pressed twice.
+    """
+    return parse_slot(request.POST.get("opened", ""))
 
 
 def _end_of(form: PauseForm) -> datetime | None:

@@ -53,7 +53,7 @@ def read_history(row: Schedule, before: str) -> SlotHistory:
     With "" or other text for `before` it is the first page.
     """
     records: QuerySet[Slot] = Slot.objects.using(settings().DATABASE).filter(schedule_id=row.pk)
-    below = _parse_slot(before)
+    below = parse_slot(before)
     if below is not None:
         records = records.filter(slot_at__lt=below)
     read = list(records.order_by("-slot_at")[: SHOWN + 1])
@@ -155,7 +155,7 @@ def _describe_pause(row: Schedule) -> str:
     return _("until %s") % formats.format_time(row.paused_until)
 
 
-def _parse_slot(text: Any) -> datetime | None:
+def parse_slot(text: Any) -> datetime | None:
     """Return the aware time in an ISO 8601 text, or None for other text."""
     try:
         at = parse_datetime(text)

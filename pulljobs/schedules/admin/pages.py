@@ -54,6 +54,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     list_per_page = 50
     search_fields = ("name",)
     search_help_text = _("A part of the name.")
+    action_form = actions.ScheduleActionForm
     actions = ("pause_selected", "resume_selected", "fire_selected")
 
     class Media:
@@ -239,7 +240,10 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Fire now"), permissions=["fire"])
     def fire_selected(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        self._act_on_each(request, lambda name, by: acting.fire_now(name, by=by))
+        opened_at = actions.opened_at(request)
+        self._act_on_each(
+            request, lambda name, by: acting.fire_now(name, by=by, opened_at=opened_at)
+        )
 
     def _act_on_each(self, request: HttpRequest, act: Any) -> None:
         """Call `act(name, operator)` for each selected schedule, and show errors on the next page.
