@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.pages import (
     NARROW,
@@ -260,6 +260,31 @@ class Ids(dict[str, object]):
         for name, is_declared in (("schedule", False), ("declared", True)):
             [(self[name],)] = project.query(SCHEDULE, f"{name}-weekdays", is_declared)
             project.query(SLOTS, self[name], self[name])
+
+
+ENTRY = """
+INSERT INTO pulljobs_audit_entry (by, act, subject, finished_at)
+VALUES ('olga', 'kill', 'all that waits', now())
+RETURNING id
+"""
+
+
+def test_the_page_of_a_running_action_reloads_itself_and_keeps_the_focus(visitor: Visitor) -> None:
+    """Users of the keyboard reach the button that stops the action."""
+    page, entry = visitor.page(), visitor.site.project.number(ENTRY)
+
+    def show_as_running(route: Route) -> None:
+        answer = route.fetch()
+        mark = '<div data-pulljobs-refresh="0.2"></div></form>'
+        route.fulfill(response=answer, body=answer.text().replace("</form>", mark))
+
+    page.route("**/auditentry/**", show_as_running)
+    page.goto(f"{visitor.site.address}pulljobs/auditentry/{entry}/change/")
+    for _ in range(2):
+        with page.expect_navigation():
+            page.get_by_role("link", name="Close").focus()
+        expect(page.get_by_role("link", name="Close")).to_be_focused()
+    page.unroute_all(behavior="wait")
 
 
 def test_the_browser_never_runs_a_payload(visitor: Visitor) -> None:
