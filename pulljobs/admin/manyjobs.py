@@ -48,7 +48,7 @@ class WhenForm(forms.Form):
     at = forms.DateTimeField(
         required=False,
         label=_("Due at"),
-        help_text=_("Empty: now."),
+        help_text=_("Empty: now. In the time zone of this site."),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}),
     )
 

@@ -50,6 +50,7 @@ class PauseForm(forms.Form):
     until = forms.DateTimeField(
         required=False,
         label=gettext_lazy("Or until"),
+        help_text=gettext_lazy("In the time zone of this site."),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
     )
 
