@@ -6,7 +6,6 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from pulljobs.admin import formats, list_query, payloads, search
@@ -19,6 +18,7 @@ from pulljobs.admin.filters import (
     SettledFilter,
     SettledStateFilter,
 )
+from pulljobs.admin.links import linked
 from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
 from pulljobs.diagnosis import times
@@ -125,12 +125,11 @@ class ArchivedJobAdmin(JobRowsAdmin):
         return formats.NOTHING if seconds is None else times.format_run_time(seconds)
 
     @admin.display(description="live job")
-    def live(self, archived: ArchivedJob) -> SafeString | str:
+    def live(self, archived: Any) -> SafeString | str:
         job = Job.objects.using(settings().DATABASE).filter(id=archived.job_id).first()
         if job is None:
             return "no longer live"
-        url = formats.address(self.admin_site.name, "pulljobs_job_change", job.id)
-        return format_html('<a href="{}">{}</a>', url, job.state)
+        return linked(archived.links.job(job.id), job.state)
 
     @admin.display(description="node")
     def node(self, archived: ArchivedJob) -> str:

@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs import auditing, ids
 from pulljobs.admin import formats
 from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.links import Links
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.conf import settings
 from pulljobs.models import AuditedBatch, AuditEntry
@@ -118,6 +119,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
             "done": list(islice(_done(entry), SHOWN)),
             "refused": list(islice(_refused(entry), SHOWN)),
             "is_under_way": entry.finished_at is None,
+            "may_see_jobs": Links(request).jobs() is not None,
             "buttons": ["go-on", "stop"] if entry.finished_at is None and may else [],
         }
 

@@ -10,7 +10,7 @@ from django.db import DataError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
-from pulljobs.conf import settings
+from pulljobs.admin.base import BaseAdmin
 from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, downwards, merged
 
 BELOW: Final = "id__lt"
@@ -79,16 +79,13 @@ class KeysetChangeList(CheckedChangeList):
         return list(rows.order_by("-pk"))
 
 
-class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
+class ReadOnlyAdmin(BaseAdmin):
     """Base of admins without forms, because only `pulljobs.storage` writes their rows."""
 
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
     sortable_by = ()
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
-
-    class Media:
-        css: ClassVar = {"all": ["pulljobs/admin.css"]}
 
     def window(self, request: HttpRequest, span: IdSpan, rows: QuerySet[Any]) -> IdWindow:
         """Return the ids of a page's rows, newest first, and the id below which older rows may be.
@@ -97,9 +94,6 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for 
         """
         keys = list(rows.values_list("pk", flat=True)[: span.wanted + 1])
         return merged([IdRun(keys, None)], span)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).using(settings().DATABASE)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return KeysetChangeList

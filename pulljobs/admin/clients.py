@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs.admin import formats, list_query
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.filters import ConsumerFilter
+from pulljobs.admin.links import Links, consumer_link
 from pulljobs.conf import settings
 from pulljobs.models import Consumer, HttpClient
 
@@ -51,8 +52,8 @@ class HttpClientAdmin(ReadOnlyAdmin):
         return f"{client.consumer.channel} / {client.consumer}"
 
     @admin.display(description=_("channel / consumer"))
-    def subscription_link(self, client: HttpClient) -> SafeString:
-        return formats.consumer_link(self.admin_site.name, client.consumer)
+    def subscription_link(self, client: Any) -> SafeString | str:
+        return consumer_link(client.links, client.consumer)
 
     @admin.display(description=_("pulls from"))
     def place(self, client: HttpClient) -> SafeString:
@@ -75,9 +76,9 @@ class HttpClientAdmin(ReadOnlyAdmin):
 def newest_of(consumer: Consumer, request: HttpRequest) -> list[HttpClient]:
     """Return at most SHOWN clients of a consumer, those with the latest request first.
 
-    The list is empty if the user may not see clients.
+    The list is empty if the user may not see clients, or the site has no pages of them.
     """
-    if not request.user.has_perm("pulljobs.view_httpclient"):
+    if Links(request).page(HttpClient, "changelist") is None:
         return []
     rows = HttpClient.objects.using(settings().DATABASE).filter(consumer=consumer)
     return list(rows.annotate(now=Now()).order_by("-seen_at", "-pk")[:SHOWN])

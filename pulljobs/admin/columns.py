@@ -13,6 +13,7 @@ from pulljobs import hooks, ids
 from pulljobs.admin import formats, payloads, search, summaries
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.job_list import JobsChangeList
+from pulljobs.admin.links import Links, consumer_link
 from pulljobs.admin.search import SearchedRange
 from pulljobs.diagnosis import timeline
 from pulljobs.models import ArchivedJob, Job
@@ -65,8 +66,8 @@ class JobRowsAdmin(ReadOnlyAdmin):
         return f"{row.consumer.channel} / {row.consumer}"
 
     @admin.display(description="channel / consumer")
-    def subscription_link(self, row: Job | ArchivedJob) -> SafeString:
-        return formats.consumer_link(self.admin_site.name, row.consumer)
+    def subscription_link(self, row: Any) -> SafeString | str:
+        return consumer_link(row.links, row.consumer)
 
     @admin.display(description="last error")
     def last_error(self, row: Job | ArchivedJob) -> SafeString | str:
@@ -80,13 +81,15 @@ class JobRowsAdmin(ReadOnlyAdmin):
 
     def about(self, request: HttpRequest, row: Job | ArchivedJob) -> dict[str, Any]:
         """Return the template context of a job's page: message, timeline, links that apps add."""
+        links = Links(request)
         return {
             "subtitle": self.xid(row),
             "links": [link for name in hooks.job_links for link in hooks.load(name)(request, row)],
             "message": payloads.message_of(row, readable=payloads.may_read(request)),
+            "payload": links.address("pulljobs_job_payload", row.message_id),
             "to_read_it": payloads.PERMISSION,
             "timeline": [
-                (entry, formats.record_page(self.admin_site.name, entry.record))
+                (entry, links.record(entry.record))
                 for entry in timeline.read_timeline(formats.job_id_of(row), row.message_id)
             ],
         }

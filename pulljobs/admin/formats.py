@@ -14,7 +14,7 @@ from django.utils.timezone import localtime
 
 from pulljobs.conf import settings
 from pulljobs.diagnosis.serving import HeldBack
-from pulljobs.models import ArchivedJob, Consumer, Job, Lease, Node
+from pulljobs.models import ArchivedJob, Job, Lease, Node
 
 NOTHING: Final = "-"
 BRIEF: Final = 80
@@ -111,17 +111,6 @@ def describe_timing(job: Job | ArchivedJob, now: datetime) -> str:
     if job.due_at is None or job.due_at <= now or job.lease_token:
         return ""
     return f"due in {duration((job.due_at - now).total_seconds())}"
-
-
-def consumer_link(site: str, consumer: Consumer) -> SafeString:
-    """Return a link to the page of a consumer in the admin site of this name."""
-    url = address(site, "pulljobs_consumer_change", consumer.pk)
-    return format_html('<a href="{}">{} / {}</a>', url, consumer.channel, consumer)
-
-
-def record_page(site: str, record: tuple[str, int] | None) -> str | None:
-    """Return the URL of a row's admin page by its model's name and primary key, None for None."""
-    return address(site, f"pulljobs_{record[0]}_change", record[1]) if record else None
 
 
 def duration(seconds: float | None) -> str:

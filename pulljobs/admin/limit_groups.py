@@ -12,14 +12,25 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import registering
-from pulljobs.admin import formats
+from pulljobs.admin.base import BaseAdmin
 from pulljobs.admin.changelist import CheckedChangeList
+from pulljobs.admin.links import Links, consumer_link
 from pulljobs.conf import settings
 from pulljobs.models import LimitGroup
 
 
+class GroupChangeList(CheckedChangeList):
+    """Change list that sets `links` of its rows, which their column of consumers needs."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        links = Links(request)
+        for group in self.result_list:
+            group.links = links
+
+
 @admin.register(LimitGroup)
-class LimitGroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
+class LimitGroupAdmin(BaseAdmin):
     list_display = ("name", "limits", "members", "changed_at")
     search_fields = ("name",)
     ordering: ClassVar = ("name",)
@@ -27,15 +38,12 @@ class LimitGroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic fo
     fields = ("name", "max_in_flight", "rate", "rate_burst", "rate_window", "members")
     readonly_fields = ("members",)
 
-    class Media:
-        css: ClassVar = {"all": ["pulljobs/admin.css"]}
-
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        rows = super().get_queryset(request).using(settings().DATABASE)
+        rows: QuerySet[Any] = super().get_queryset(request)
         return rows.prefetch_related("consumers__channel")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return CheckedChangeList
+        return GroupChangeList
 
     def save_model(self, request: HttpRequest, obj: LimitGroup, form: Any, change: bool) -> None:
         with transaction.atomic(using=settings().DATABASE):
@@ -47,9 +55,8 @@ class LimitGroupAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic fo
         return group.describe_limits() or str(_("none"))
 
     @admin.display(description=_("consumers"))
-    def members(self, group: LimitGroup) -> SafeString:
+    def members(self, group: Any) -> SafeString:
         consumers = group.consumers.all() if group.pk else ()
-        site = self.admin_site.name
         shown = [member for member in consumers if not member.deleted_at]
-        links = [(formats.consumer_link(site, member),) for member in shown]
+        links = [(consumer_link(group.links, member),) for member in shown]
         return format_html_join(", ", "{}", links)

@@ -18,10 +18,11 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs import auditing, operating
 from pulljobs.admin import formats, list_query, operations, search
 from pulljobs.admin.action_pages import read_preview, sign_preview
+from pulljobs.admin.links import Links
 from pulljobs.admin.operations import OPERATIONS
 from pulljobs.auditing import Preview
 from pulljobs.conf import settings
-from pulljobs.models import Job
+from pulljobs.models import AuditEntry, Job
 from pulljobs.states import Event
 
 if TYPE_CHECKING:
@@ -113,7 +114,20 @@ def _do(request: HttpRequest, event: Event, when: WhenForm) -> HttpResponse:
     entry = auditing.begin(event, meant, by=by, subject=subject, at=at, expected=confirmed)
     if auditing.proceed(AT_ONCE_SECONDS, entry.pk):
         messages.info(request, _("Workers continue it, and so does `manage.py pulljobs operate`."))
-    return HttpResponseRedirect(_address(request, "pulljobs_auditentry_change", entry.pk))
+    return _show_progress(request, entry)
+
+
+def _show_progress(request: HttpRequest, entry: AuditEntry) -> HttpResponseRedirect:
+    """Redirect to the page of the action in the audit trail.
+
+    If the user may not see that page, redirect to the list of jobs, with a message of the progress.
+    """
+    if page := Links(request).row(entry):
+        return HttpResponseRedirect(page)
+    entry.refresh_from_db(using=settings().DATABASE)
+    counts = {"done": f"{entry.done:,}", "refused": f"{entry.refused:,}"}
+    messages.success(request, _("Changed: %(done)s. Not changed: %(refused)s.") % counts)
+    return HttpResponseRedirect(_address(request, "pulljobs_job_changelist"))
 
 
 def _confirmed(request: HttpRequest, event: Event) -> Preview | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pulljobs import ids
 from pulljobs.admin import formats
+from pulljobs.admin.links import Links
 from pulljobs.diagnosis import serving
 from pulljobs.models import Node
 
@@ -29,17 +30,18 @@ class RunRow(NamedTuple):
     """Job that ran at the heartbeat, as a row of the table of running jobs."""
 
     xid: str
-    url: str
+    url: str | None
+    """URL of the job's page, or None if the user can't open it."""
     consumer: str
     slot: str
     time: str
     ended: str
 
 
-def read_report(site: str, node: Node) -> dict[str, Any]:
+def read_report(links: Links, node: Node) -> dict[str, Any]:
     """Return the tables of a node's page, by name, from the report of its last heartbeat.
 
-    A table for which the report has no key is empty. `site` is the name of the admin site.
+    A table for which the report has no key is empty.
     """
     report = node.report if isinstance(node.report, dict) else {}
     return {
@@ -47,7 +49,7 @@ def read_report(site: str, node: Node) -> dict[str, Any]:
         "serves": [str(path) for path in report.get("serves") or ()],
         "held_back": serving.held_back(node),
         "loops": list(_loops(report.get("loops") or {})),
-        "running": list(_runs(site, report.get("running") or ())),
+        "running": list(_runs(links, report.get("running") or ())),
     }
 
 
@@ -63,12 +65,12 @@ def _loops(loops: Mapping[str, Any]) -> Iterator[LoopRow]:
         )
 
 
-def _runs(site: str, running: Any) -> Iterator[RunRow]:
+def _runs(links: Links, running: Any) -> Iterator[RunRow]:
     for run in sorted(running, key=lambda run: -(run.get("seconds") or 0)):
         job_id = int(run["job"])
         yield RunRow(
             ids.encode(job_id),
-            formats.address(site, "pulljobs_job_change", job_id),
+            links.job(job_id),
             str(run.get("consumer") or formats.NOTHING),
             formats.NOTHING if run.get("slot") is None else str(run["slot"]),
             formats.duration(run.get("seconds")),

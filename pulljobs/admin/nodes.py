@@ -81,10 +81,12 @@ class NodeAdmin(ReadOnlyAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         node = self.get_object(request, object_id)
-        context = {} if node is None else _about(self.admin_site.name, node)
+        context = {} if node is None else _about(node)
         return super().change_view(request, object_id, form_url, context | (extra_context or {}))
 
 
-def _about(site: str, node: Node) -> dict[str, Any]:
-    report_json = json.dumps(node.report, indent=2, ensure_ascii=False)
-    return {"original_report": node_report.read_report(site, node), "report_json": report_json}
+def _about(node: Any) -> dict[str, Any]:
+    return {
+        "original_report": node_report.read_report(node.links, node),
+        "report_json": json.dumps(node.report, indent=2, ensure_ascii=False),
+    }

@@ -10,10 +10,18 @@ from django.db import models
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import auditing, encryption, registering
-from pulljobs.admin import clients, key_weights, token_holder_actions, token_holder_counts
+from pulljobs.admin import (
+    clients,
+    formats,
+    key_weights,
+    token_holder_actions,
+    token_holder_counts,
+)
+from pulljobs.admin.links import linked
 from pulljobs.admin.token_holders import (
     NUMBERS,
     Names,
@@ -107,17 +115,32 @@ class ConsumerAdmin(PausableAdmin):
 
         The messages of the consumer's jobs are in that channel.
         """
-        return ("channel",) if obj else ()
+        return ("channel_link",) if obj else ()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         titled = super().get_fieldsets(request, obj)
-        if obj is None or self.has_change_permission(request, obj):
+        if obj is None:
             return titled
-        shown = {"callback_url": "masked_url"}
+        shown = {"channel": "channel_link"}
+        if not self.has_change_permission(request, obj):
+            shown |= {"callback_url": "masked_url", "limit_group": "group_link"}
         return [
             (title, {"fields": [shown.get(name, name) for name in options["fields"]]})
             for title, options in titled
         ]
+
+    @admin.display(description=_("channel"))
+    def channel_link(self, consumer: Any) -> SafeString | str:
+        """Return the name of the channel, with a link if the user may see its page.
+
+        Django would link the field for all users.
+        """
+        return linked(consumer.links.row(consumer.channel), consumer.channel)
+
+    @admin.display(description=_("limit group"))
+    def group_link(self, consumer: Any) -> SafeString | str:
+        group = consumer.limit_group
+        return formats.NOTHING if group is None else linked(consumer.links.row(group), group)
 
     @admin.display(description=_("callback url"))
     def masked_url(self, consumer: Consumer) -> str:

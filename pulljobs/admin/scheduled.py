@@ -51,8 +51,8 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
     list_filter = (PublishedFilter, ChannelFilter)
     search_fields = ("client_message_id",)
     search_help_text = _("The client's message id, as it was given.")
-    fields = ("name", "status", "channel", "producer", "key", "priority", "content_type")
-    readonly_fields = ("name", "status")
+    fields = ("name", "status", "channel_name", "producer_name", "key", "priority", "content_type")
+    readonly_fields = ("name", "status", "channel_name", "producer_name")
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return ScheduledChangeList
@@ -94,6 +94,10 @@ class ScheduledMessageAdmin(ReadOnlyAdmin):
     @admin.display(description=_("channel"))
     def channel_name(self, message: ScheduledMessage) -> str:
         return str(message.channel)
+
+    @admin.display(description=_("producer"))
+    def producer_name(self, message: ScheduledMessage) -> str:
+        return str(message.producer or formats.NOTHING)
 
     @admin.display(description=_("due"))
     def due(self, message: Any) -> SafeString:

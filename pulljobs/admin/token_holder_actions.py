@@ -187,5 +187,6 @@ def render_page(
         "token_holder": token_holder,
         "media": listed.media,
         "back": back_to(listed, token_holder, request).url,
+        "may_view": listed.has_view_permission(request),
     }
     return TemplateResponse(request, f"admin/pulljobs/{action}.html", page | context)

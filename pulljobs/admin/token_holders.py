@@ -11,7 +11,6 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.validators import RegexValidator
-from django.db.models import QuerySet
 from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
@@ -20,8 +19,11 @@ from django.utils.translation import gettext_lazy as _
 
 from pulljobs import operating
 from pulljobs.admin import formats, token_holder_actions, token_holder_counts
+from pulljobs.admin.base import BaseAdmin
+from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer
+from pulljobs.states import LIVE
 from pulljobs.storage import nodes
 
 TOKEN = RegexValidator(r"\A[\x21-\x7e]+\Z", _("Use ASCII letters, digits and signs, no spaces."))
@@ -39,7 +41,7 @@ class TokenHolderForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for
     )
 
 
-class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy only
+class TokenHolderAdmin(BaseAdmin):
     form = TokenHolderForm
     search_fields = ("name", "title")
     ordering: ClassVar[Names] = ("name",)
@@ -47,12 +49,6 @@ class TokenHolderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic f
     list_display: Names = ("name", "title", "published", "changed_at")
     own_fields: Titled = ()
     own_views: Mapping[str, Any] = {"rotate": token_holder_actions.rotate}
-
-    class Media:
-        css: ClassVar = {"all": ["pulljobs/admin.css"]}
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).using(settings().DATABASE)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return token_holder_counts.WithFigures
@@ -167,7 +163,9 @@ class PausableAdmin(TokenHolderAdmin):
         until = token_holder_actions.pause_until(token_holder)
         now = nodes.clock(settings().DATABASE)
         paused = token_holder_actions.describe_pause(until, now) if until else ""
-        return super().about(request, token_holder) | {"paused": paused}
+        links, of = Links(request), {str(self.model._meta.model_name): token_holder.pk}
+        jobs = {state.value: links.jobs(**of, state=state.value) for state in LIVE}
+        return super().about(request, token_holder) | {"paused": paused, "jobs": jobs}
 
     @admin.display(description=_("status"))
     def status(self, token_holder: Any) -> SafeString:

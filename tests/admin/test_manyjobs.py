@@ -7,7 +7,7 @@ from datetime import timedelta
 from html import unescape
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core import signing
 from django.test import Client
 from django.urls import reverse
@@ -49,6 +49,20 @@ def test_all_of_a_filter_is_previewed_then_redriven_and_nothing_else(
     assert "finished" in rows(read_page(operator, listing("auditentry")))[0]
     text = read_page(operator, page("auditentry", entry.pk))
     assert all(ids.encode(id) in text for id in mine)
+
+
+def test_a_user_who_may_not_see_the_audit_trail_reads_the_result_on_the_list(
+    consumer: Consumer,
+) -> None:
+    for _ in range(3):
+        JobFactory.create(consumer=consumer, state=State.DEAD)
+    user = User.objects.create_user("sam", is_staff=True)
+    names = ["view_job", "redrive_job"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=names))
+    sam, url = browser_of(user), f"{all_url('redrive')}?state=DEAD"
+    token = {"preview_token": preview_token(sam, url)}
+    assert post_form(sam, url, token) == ["Changed: 3. Not changed: 0."]
+    assert not Job.objects.filter(state=State.DEAD).exists()
 
 
 def test_jobs_change_only_with_a_recent_preview_of_this_act_for_this_user(

@@ -148,6 +148,9 @@ def test_a_user_who_may_only_pause_reads_the_result_on_a_page_that_he_may_see(
     user = User.objects.create_user("paul", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename="pause_consumer"))
     url = act_url("consumer", "pause", consumer.pk)
+    text = read_page(browser_of(user), url)
+    links = re.findall(r'<a href="(/admin/[^"]*)"', text)
+    assert {browser_of(user).get(link).status_code for link in links} <= {200, 302}, links
     answer = browser_of(user).post(url, {"span": "1h"}, follow=True)
     assert (answer.status_code, "are paused" in answer.content.decode()) == (200, True)
 

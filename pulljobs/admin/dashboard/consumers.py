@@ -13,7 +13,7 @@ from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.charts import draw_sparkline
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
 from pulljobs.admin.dashboard.history import History, Tally
-from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.links import Links
 from pulljobs.diagnosis.serving import held_back_of
 from pulljobs.models import Consumer
 from pulljobs.storage.backlog import COUNTS

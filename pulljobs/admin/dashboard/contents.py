@@ -25,13 +25,13 @@ from pulljobs.admin.dashboard.consumers import ConsumerRow
 from pulljobs.admin.dashboard.drawn import ChartBook, DrawnChart
 from pulljobs.admin.dashboard.failures import Failures
 from pulljobs.admin.dashboard.history import History
-from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.admin.dashboard.reading import PATIENCE, Part
 from pulljobs.admin.dashboard.sections import Section
 from pulljobs.admin.dashboard.tiles import Tile
 from pulljobs.admin.dashboard.upkeep import Partitions, PinnedSnapshot, TableRow
 from pulljobs.admin.dashboard.workers import Worker, WorkerCard
+from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.engine.histograms import ERROR_PERCENT
 from pulljobs.models import Consumer

@@ -8,7 +8,7 @@ from typing import Final
 
 from pulljobs import ids
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus
-from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.states import reason_words

@@ -9,8 +9,8 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from pulljobs.admin.dashboard import formats
-from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.sections import Section
+from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Consumer, LimitGroup
 from pulljobs.models.flow import FlowLimits

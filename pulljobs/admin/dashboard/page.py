@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
 from pulljobs.admin.dashboard import contents, ranges
-from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.links import Links
 from pulljobs.models import Dashboard
 
 REFRESH_SECONDS = 5
@@ -31,7 +31,7 @@ class DashboardAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for
     def page(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        links = Links(self.admin_site, request)
+        links = Links(request)
         chosen = ranges.choose(request.GET.get("range"))
         shown = contents.read_contents(chosen, request.GET.get("consumer"), links)
         request.current_app = self.admin_site.name  # as the admin's own pages

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pulljobs import hooks
 from pulljobs.admin.dashboard.attention import Attention
-from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.reading import Part
+from pulljobs.admin.links import Links
 from pulljobs.storage.reading import Reading
 
 LIMITS: Final = "pulljobs.admin.dashboard.limited:read_section"

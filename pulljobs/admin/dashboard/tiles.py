@@ -10,10 +10,10 @@ from django.utils.translation import ngettext
 from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.consumer_status import ConsumerStatus, total
 from pulljobs.admin.dashboard.history import History
-from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.ranges import Range
 from pulljobs.admin.dashboard.reading import Part
 from pulljobs.admin.dashboard.workers import Worker
+from pulljobs.admin.links import Links
 from pulljobs.models import Consumer, Node
 from pulljobs.storage.settlement_history import Pace
 

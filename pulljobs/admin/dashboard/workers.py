@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 
 from pulljobs import ids
 from pulljobs.admin.dashboard import formats
-from pulljobs.admin.dashboard.links import Links
+from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.diagnosis.serving import HeldBack

@@ -12,8 +12,8 @@ from django.utils.translation import ngettext
 
 from pulljobs.admin.dashboard import formats
 from pulljobs.admin.dashboard.attention import Attention
-from pulljobs.admin.dashboard.links import Links
 from pulljobs.admin.dashboard.sections import Section
+from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Consumer
 from pulljobs.schedules.doctor import LATE

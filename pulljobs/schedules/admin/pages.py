@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs.admin import formats as core_formats
 from pulljobs.admin import list_query, payloads
 from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError, UnknownSchedule
 from pulljobs.schedules import acting, reading
@@ -214,7 +215,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
             "history": formats.read_history(row, request.GET.get("before", "")),
             "may_pause": self.has_pause_permission(request),
             "may_fire": self.has_fire_permission(request),
-            "may_see_jobs": request.user.has_perm("pulljobs.view_job"),
+            "may_see_jobs": Links(request).jobs() is not None,
         }
 
     def _shown_content(self, request: HttpRequest, row: Schedule) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs import ids
 from pulljobs.admin import formats
 from pulljobs.admin.changelist import KeysetChangeList, ReadOnlyAdmin
+from pulljobs.admin.links import Links, linked
 from pulljobs.workflows.admin import batch_actions, job_links
 from pulljobs.workflows.batches import reading
 from pulljobs.workflows.models import Batch
@@ -204,7 +205,4 @@ def group_by_error(request: HttpRequest, dead: Iterable[reading.DeadMember]) -> 
 
 
 def _link_job(request: HttpRequest, job_id: int) -> SafeString | str:
-    if not request.user.has_perm("pulljobs.view_job"):
-        return ids.encode(job_id)
-    url = formats.address(formats.site_of(request), "pulljobs_job_change", job_id)
-    return format_html('<a href="{}">{}</a>', url, ids.encode(job_id))
+    return linked(Links(request).job(job_id), ids.encode(job_id))

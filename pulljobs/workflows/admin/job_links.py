@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from django.http import HttpRequest
 from django.utils.functional import Promise
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
 from pulljobs.admin import formats
+from pulljobs.admin.links import Links, linked
 from pulljobs.conf import settings
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.workflows.models import Batch, WorkflowRun
@@ -41,17 +41,9 @@ def find_links(request: HttpRequest, row: Job | ArchivedJob) -> Iterator[Link]:
 
 def link_run(request: HttpRequest, run_id: int, text: str = "") -> SafeString | str:
     """Return a link to the page of a run, or its text for a user who may not see it."""
-    return _link(request, "workflowrun", run_id, text)
+    return linked(Links(request).page(WorkflowRun, "change", run_id), text or ids.encode(run_id))
 
 
 def link_batch(request: HttpRequest, batch_id: int, text: str = "") -> SafeString | str:
     """Return a link to the page of a batch, or its text for a user who may not see it."""
-    return _link(request, "batch", batch_id, text)
-
-
-def _link(request: HttpRequest, model: str, id: int, text: str) -> SafeString | str:
-    shown = text or ids.encode(id)
-    if not request.user.has_perm(f"pulljobs_workflows.view_{model}"):
-        return shown
-    url = formats.address(formats.site_of(request), f"pulljobs_workflows_{model}_change", id)
-    return format_html('<a href="{}">{}</a>', url, shown)
+    return linked(Links(request).page(Batch, "change", batch_id), text or ids.encode(batch_id))

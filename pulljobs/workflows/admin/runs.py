@@ -8,13 +8,13 @@ from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from pulljobs import ids
 from pulljobs.admin import formats, payloads, search
 from pulljobs.admin.changelist import ReadOnlyAdmin
+from pulljobs.admin.links import Links, linked
 from pulljobs.admin.search import SearchedRange
 from pulljobs.conf import settings
 from pulljobs.errors import UnknownJob
@@ -29,7 +29,7 @@ from pulljobs.workflows.admin.run_list import (
     VersionFilter,
     WorkflowFilter,
 )
-from pulljobs.workflows.models import WorkflowRun
+from pulljobs.workflows.models import Batch, WorkflowRun
 from pulljobs.workflows.reading import RunView
 
 
@@ -132,11 +132,11 @@ def _describe(request: HttpRequest, run: RunView, *, may_read: bool) -> dict[str
         "left": versions.describe_left(settings().DATABASE, row.consumer_id, run.row)
         if isinstance(row, Job) and row.state == State.QUEUED and run.row.began_for(row.message_id)
         else "",
-        "bars": timeline.draw_steps(formats.site_of(request), run, may_read=may_read),
+        "bars": timeline.draw_steps(Links(request), run, may_read=may_read),
         "input": _read_input(run) if may_read else None,
         "result": timeline.show_json(run.job.result) if may_read else None,
         "is_masked": not may_read,
-        "may_see_batches": request.user.has_perm("pulljobs_workflows.view_batch"),
+        "may_see_batches": Links(request).page(Batch, "changelist") is not None,
         "to_read_it": payloads.PERMISSION,
         "may_signal": run_actions.may(request, "signal")
         and run.job.state in ("QUEUED", "INFLIGHT"),
@@ -154,7 +154,6 @@ def _read_input(run: RunView) -> str:
 
 
 def _link_job(request: HttpRequest, row: Job | ArchivedJob | None) -> SafeString | str:
-    if row is None or not request.user.has_perm(f"pulljobs.view_{row._meta.model_name}"):
+    if row is None:
         return formats.NOTHING
-    url = formats.page_of(formats.site_of(request), row)
-    return format_html('<a href="{}">{}</a>', url, ids.encode(formats.job_id_of(row)))
+    return linked(Links(request).row(row), ids.encode(formats.job_id_of(row)))

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from pulljobs import ids
 from pulljobs.admin import formats
+from pulljobs.admin.links import Links
 from pulljobs.models import ArchivedJob, Job
 from pulljobs.workflows import reading
 from pulljobs.workflows.reading import RunView, StepView
@@ -27,7 +28,7 @@ class Bar(NamedTuple):
     result: str
     """JSON, or an empty text if there is none or the user may not read it."""
     children: list[tuple[str, str, str]]
-    """Public id, state and URL of each child."""
+    """Public id, state and URL of each child. The URL is empty if the user can't open it."""
     more_children: int
 
     @property
@@ -36,10 +37,10 @@ class Bar(NamedTuple):
         return str(self.step.row.get_kind_display()).lower()
 
 
-def draw_steps(site: str, run: RunView, *, may_read: bool) -> list[Bar]:
+def draw_steps(links: Links, run: RunView, *, may_read: bool) -> list[Bar]:
     """Return a bar for each step of a run, in order, with results only if `may_read` is set.
 
-    `site` is the name of the admin site to which links to children lead.
+    `links` are those of the request, to the pages of children.
     """
     if not run.steps:
         return []
@@ -50,13 +51,13 @@ def draw_steps(site: str, run: RunView, *, may_read: bool) -> list[Bar]:
         [id for step in run.steps for id in (step.row.children or [])[:SHOWN_CHILDREN]]
     )
     return [
-        _draw(site, step, start / total, (seconds or 0) / total, known, may_read=may_read)
+        _draw(links, step, start / total, (seconds or 0) / total, known, may_read=may_read)
         for step, (start, seconds) in zip(run.steps, spans, strict=True)
     ]
 
 
 def _draw(
-    site: str,
+    links: Links,
     step: StepView,
     start: float,
     length: float,
@@ -73,7 +74,7 @@ def _draw(
         began=formats.format_time(step.row.started_at),
         duration=_format_seconds(step.seconds),
         result=show_json(step.row.result) if may_read else "",
-        children=[_show_child(site, id, known.get(id)) for id in children[:SHOWN_CHILDREN]],
+        children=[_show_child(links, id, known.get(id)) for id in children[:SHOWN_CHILDREN]],
         more_children=max(0, len(children) - SHOWN_CHILDREN),
     )
 
@@ -90,7 +91,7 @@ def show_json(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)[:LONGEST_RESULT]
 
 
-def _show_child(site: str, id: int, job: Job | ArchivedJob | None) -> tuple[str, str, str]:
+def _show_child(links: Links, id: int, job: Job | ArchivedJob | None) -> tuple[str, str, str]:
     if job is None:
         return ids.encode(id), "pruned", ""
-    return ids.encode(id), job.state, formats.page_of(site, job)
+    return ids.encode(id), job.state, links.row(job) or ""
