@@ -59,7 +59,7 @@ class JobAdmin(JobRowsAdmin):
     fieldsets = (
         (
             None,
-            formats.in_two_columns("xid", "id", "state_badge", "why", "last_error", "holder"),
+            formats.in_two_columns("xid", "number", "state_badge", "why", "last_error", "holder"),
         ),
         (
             "Delivery",
@@ -74,6 +74,7 @@ class JobAdmin(JobRowsAdmin):
     )
     readonly_fields = (
         "xid",
+        "number",
         "state_badge",
         "why",
         "last_error",
@@ -133,6 +134,11 @@ class JobAdmin(JobRowsAdmin):
             )
             for title, options in self.fieldsets
         ]
+
+    @admin.display(description="id")
+    def number(self, job: Job) -> str:
+        """Return the id without the separators of thousands that a locale may have."""
+        return str(job.pk)
 
     @admin.display(description="state")
     def state_badge(self, job: Job) -> SafeString:

@@ -41,13 +41,17 @@ class HotKeys(RollupInline):
 
 class Errors(RollupInline):
     model = ErrorFingerprint
-    fields = ("jobs", "reason", "error", "sample_job")
-    readonly_fields = ("error",)
+    fields = ("jobs", "reason", "error", "job")
+    readonly_fields = ("error", "job")
     verbose_name_plural = "errors"
 
     @admin.display(description="such as")
     def error(self, fingerprint: ErrorFingerprint) -> str:
         return str(fingerprint) or formats.NOTHING
+
+    @admin.display(description="sample job")
+    def job(self, fingerprint: ErrorFingerprint) -> str:
+        return str(fingerprint.sample_job)
 
 
 class FirstNodes(BaseInlineFormSet):  # type: ignore[type-arg]  # generic for mypy only
@@ -173,7 +177,11 @@ class RollupAdmin(ReadOnlyAdmin):
 
 @admin.register(RollupRun)
 class RollupRunAdmin(ReadOnlyAdmin):
-    list_display = ("id", "until", "settlements", "hours", "finished")
+    list_display = ("number", "until", "settlements", "hours", "finished")
+
+    @admin.display(description="id")
+    def number(self, run: RollupRun) -> str:
+        return str(run.pk)
 
     @admin.display(description="known until")
     def until(self, run: RollupRun) -> str:

@@ -385,6 +385,23 @@ def test_a_header_may_have_any_name(name: str, operator: Client, consumer: Consu
     assert f"{escape(name)}: 3" in read_page(operator, page("job", job_id))
 
 
+@pytest.mark.parametrize("separated", [False, True])
+def test_ids_have_no_separators_of_thousands(
+    separated: bool, operator: Client, consumer: Consumer
+) -> None:
+    """In a locale that groups digits, ids can be copied, and links lead to their rows."""
+    other = ConsumerFactory.create(pk=12_345, channel=consumer.channel)
+    [job_id] = published(other)
+    with override_settings(USE_THOUSAND_SEPARATOR=separated, LANGUAGE_CODE="de"):
+        shown = field_text(read_page(operator, page("job", job_id)), "number")
+        text = read_page(operator, page("consumer", 12_345))
+        listed = read_page(operator, listing("job"), consumer=12_345)
+    assert shown == str(job_id)
+    assert "12.345" not in text
+    assert f"{listing('job')}?consumer=12345&amp;state=QUEUED" in text
+    assert ids.encode(job_id) in rows(listed)[0]
+
+
 @pytest.mark.parametrize(
     ("static", "sources"),
     [
