@@ -5,6 +5,7 @@ If `PULLJOBS_SCREENSHOTS` names a directory, the screenshots of the docs are sav
 
 import json
 import os
+import re
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -100,18 +101,20 @@ def _alter(page: Page) -> None:
 
 
 def test_a_failed_refresh_is_announced_and_tried_again(visitor: Visitor) -> None:
-    page = visitor.page()
+    page = visitor.page(size=NARROW)
     page.clock.install()
     page.goto(visitor.site.address + DASHBOARD)
     page.route(f"**/{DASHBOARD}", lambda route: route.abort())
     page.clock.run_for(6_000)
-    expect(page.locator("#pj-announcement")).to_contain_text(
-        "could not be refreshed and will retry"
-    )
+    announcement = page.locator("#pj-announcement")
+    expect(announcement).to_contain_text("could not be refreshed and will retry")
+    expect(announcement).not_to_have_class(re.compile("hidden"))  # not only for screen readers
+    assert not is_too_wide(page)
     page.unroute(f"**/{DASHBOARD}")
     with page.expect_response(lambda answer: DASHBOARD in answer.url and answer.ok):
         page.clock.run_for(12_000)
     expect(page.locator("#pj.stale")).to_have_count(0)
+    expect(announcement).to_have_text("")
 
 
 def test_the_dashboard_works_without_javascript(visitor: Visitor) -> None:

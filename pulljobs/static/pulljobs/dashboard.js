@@ -9,6 +9,12 @@
     let failures = 0;
     let timer;
 
+    // Text of a failure is for all readers, any other text only for screen readers.
+    function announce(text, isFailure = false) {
+        announcement.textContent = text;
+        announcement.classList.toggle("visually-hidden", !isFailure);
+    }
+
     const isPaused = () => pause.getAttribute("aria-pressed") === "true";
 
     // A place to come back to: what is inside a part is found by its way from there.
@@ -66,12 +72,15 @@
     async function tick() {
         try {
             await refresh();
+            if (failures) {
+                announce("");
+            }
             failures = 0;
             root.classList.remove("stale");
         } catch {
             failures += 1;
             root.classList.add("stale");
-            announcement.textContent = announcement.dataset.failed;
+            announce(announcement.dataset.failed, true);
         }
         wait();
     }
@@ -86,7 +95,7 @@
     pause.hidden = false;
     pause.addEventListener("click", () => {
         pause.setAttribute("aria-pressed", String(!isPaused()));
-        announcement.textContent = isPaused() ? announcement.dataset.paused : announcement.dataset.resumed;
+        announce(isPaused() ? announcement.dataset.paused : announcement.dataset.resumed);
         wait();
     });
     document.addEventListener("visibilitychange", wait);
