@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs import registering
 from pulljobs.admin.base import BaseAdmin
 from pulljobs.admin.changelist import CheckedChangeList
+from pulljobs.admin.guarded_forms import GuardedForm
 from pulljobs.admin.links import Links, consumer_link
 from pulljobs.conf import settings
 from pulljobs.models import LimitGroup
@@ -31,6 +32,7 @@ class GroupChangeList(CheckedChangeList):
 
 @admin.register(LimitGroup)
 class LimitGroupAdmin(BaseAdmin):
+    form = GuardedForm
     list_display = ("name", "limits", "members", "changed_at")
     search_fields = ("name",)
     ordering: ClassVar = ("name",)

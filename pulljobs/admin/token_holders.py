@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from pulljobs import operating
 from pulljobs.admin import formats, token_holder_actions, token_holder_counts
 from pulljobs.admin.base import BaseAdmin
+from pulljobs.admin.guarded_forms import GuardedForm
 from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.models import Channel, Consumer
@@ -31,7 +32,7 @@ Names = tuple[str, ...]
 Titled = tuple[tuple[Any, Names], ...]
 
 
-class TokenHolderForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
+class TokenHolderForm(GuardedForm):
     token = forms.CharField(
         required=False,
         max_length=255,

@@ -1,6 +1,7 @@
 """Channels, producers and consumers are created, edited and deleted in the admin."""
 
 import html
+import re
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -90,6 +91,30 @@ def test_an_invalid_token_changes_nothing_and_is_not_shown(
     assert "Please correct the error" in answer.content.decode()
     assert 'value="with' not in answer.content.decode()
     assert Channel.objects.get(name="files").has_token("old")
+
+
+@pytest.mark.parametrize("model", ["channel", "producer", "consumer", "limitgroup"])
+def test_a_form_that_was_opened_before_another_change_does_not_undo_it(
+    model: str, operator: Client, consumer: Consumer
+) -> None:
+    Producer.objects.create(name="scanner")
+    LimitGroup.objects.create(name="shared", max_in_flight=9)
+    models = {"limitgroup": LimitGroup, "consumer": Consumer, **MODELS}
+    rows: Any = models[model]._default_manager
+    row = rows.get()
+    form = filled(consumer) | {"name": row.name, "max_in_flight": 7, "title": "old"}
+    url, given = page(model, row.pk), {"_seen": seen_of(operator, page(model, row.pk))}
+    post_form(operator, url, form | given)
+    answer = operator.post(url, form | given | {"name": "renamed"})
+    assert f"Another user changed this {row._meta.verbose_name}" in answer.content.decode()
+    assert rows.get().name == row.name
+    post_form(operator, url, form | {"_seen": seen_of(operator, url), "name": "renamed"})
+    assert rows.get().name == "renamed"
+
+
+def seen_of(client: Client, url: str) -> str:
+    [seen] = re.findall(r'name="_seen" value="([^"]+)"', read_page(client, url))
+    return html.unescape(seen)
 
 
 def test_a_consumer_is_created_and_edited(operator: Client, consumer: Consumer) -> None:

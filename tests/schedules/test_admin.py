@@ -558,7 +558,7 @@ def test_a_form_that_was_opened_before_another_change_does_not_undo_it(
     own = fields | {"cron": "* * * * *", "timezone": "UTC", "priority": "1"}
     schedules.update("report", cron="0 7 * * *")
     errors = errors_of(operator, page(LIST, row.pk), own | {"_seen": seen})
-    assert "Another user changed this schedule" in errors["__all__"][0]
+    assert "Another user changed this schedule after" in errors["__all__"][0]
     assert (reread(row).cron, reread(row).priority) == ("0 7 * * *", 0)
     again = errors_of(operator, page(LIST, row.pk), own | {"_seen": seen, "_preview": "1"})
     assert "Another user changed this schedule" in again["__all__"][0]

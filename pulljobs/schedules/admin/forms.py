@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
+from pulljobs.admin.guarded_forms import GuardedForm
 from pulljobs.conf import settings
 from pulljobs.engine.validation import JSON
 from pulljobs.errors import InvalidSchedule, PayloadTooLarge, PulljobsError
@@ -25,13 +26,11 @@ from pulljobs.schedules.definitions import HIGHEST_BOUND, RULE_FIELDS, Definitio
 from pulljobs.schedules.models import LONGEST_NAME, Missed, Overlap, Schedule
 from pulljobs.schedules.reading import SHOWN_SLOTS, UpcomingSlot, format_slots
 from pulljobs.schedules.rule_checks import LONGEST_CRON
-from pulljobs.schedules.rules import Rule, format_slot, make_rule
+from pulljobs.schedules.rules import Rule, make_rule
 from pulljobs.storage import nodes
 
 PREVIEW: Final = "_preview"
 """Name of the button that shows the next slots and saves nothing."""
-SEEN: Final = "_seen"
-"""Name of the hidden field with the time of the row's last change when the page was opened."""
 CONTENT: Final = ("payload", "content_type", "headers")
 """Fields for users with the permission to see payloads."""
 PLAIN: Final = ("name", *RULE_FIELDS, "missed", "missed_bound", "misfire_grace", "overlap", "key",
@@ -43,14 +42,10 @@ CLASSES: Final[Mapping[type[forms.Widget], str]] = {
     forms.NumberInput: "vIntegerField",
 }
 """CSS classes of Django's admin by which it sizes widgets."""
-CHANGED: Final = _(
-    "Another user changed this schedule after you opened the page, and to save it would undo that: "
-    "open the page again."
-)
 SITE_TIME: Final = _("In the time zone of this site.")
 
 
-class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
+class ScheduleForm(GuardedForm):
     name = forms.CharField(max_length=LONGEST_NAME, help_text=_("Without slashes."))
     channel = forms.ModelChoiceField(Channel.objects.none(), to_field_name="name")
     cron = forms.CharField(
@@ -130,16 +125,6 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
         """
         return super().is_valid() and PREVIEW not in self.data
 
-    @property
-    def seen(self) -> str:
-        """Time of the row's last change when the user opened the page, as text, or "" without row.
-
-        `clean` compares it with the row, so that no user undoes the change of another.
-        """
-        if self.is_bound:
-            return str(self.data.get(SEEN, ""))
-        return "" if self.instance.pk is None else format_slot(self.instance.changed_at)
-
     def clean_jitter(self) -> Any:
         return self.cleaned_data["jitter"] or timedelta()
 
@@ -151,10 +136,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for my
         return name
 
     def clean(self) -> dict[str, Any]:
-        cleaned = super().clean() or self.cleaned_data
-        row = self.instance
-        if self.seen and row.pk is not None and self.seen != format_slot(row.changed_at):
-            self.add_error(None, CHANGED)
+        cleaned = super().clean()
         if cleaned.get("payload") and cleaned.get("content_type") == JSON:
             try:
                 json.loads(cleaned["payload"])
