@@ -54,8 +54,9 @@ class Servers(Generic[T]):
 
     def leave(self, failed: T) -> None:
         """Use the next server, unless another thread has left the failed server already."""
-        if failed is self.current:
-            self._position = (self._position + 1) % len(self._urls)
+        position = self._position  # Read once: two threads may leave the server at the same time.
+        if failed is self.connections[position]:
+            self._position = (position + 1) % len(self._urls)
 
 
 class Sender:

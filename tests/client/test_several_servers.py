@@ -8,13 +8,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
+from types import FrameType
 from typing import Any
 
 import httpx
 import pytest
 
 from example_project.state import BASE_DIR
-from pulljobs.client import AsyncProducer, Connection, Producer, Unreachable
+from pulljobs.client import AsyncProducer, Connection, Producer, Unreachable, sending
 from pulljobs.errors import ConfigurationError
 from tests.client.broker import FakeBroker
 from tests.client.names import SHOP
@@ -101,6 +103,26 @@ def test_the_last_error_is_raised_if_every_server_fails() -> None:
 def test_no_server_at_all_is_a_clear_error() -> None:
     with pytest.raises(ConfigurationError, match="at least one URL"):
         Producer([], "orders", "shop", **SHOP)
+
+
+@pytest.mark.parametrize("line", range(1, 4))
+def test_two_threads_leave_a_failed_server_for_the_same_next_one(line: int) -> None:
+    """The other thread leaves the server while this one is at this line of `leave`."""
+    servers = sending.Servers(URLS, str)
+    failed, lines = servers.current, count(1)
+
+    def overtake(frame: FrameType, event: str, _value: Any) -> Any:
+        if frame.f_code is not sending.Servers.leave.__code__:
+            return None
+        if event == "line" and next(lines) == line:
+            servers.leave(failed)
+        return overtake
+
+    before = sys.gettrace()
+    sys.settrace(overtake)
+    servers.leave(failed)
+    sys.settrace(before)
+    assert servers.current == "http://two"
 
 
 FORKING = """
