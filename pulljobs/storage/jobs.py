@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import (
@@ -171,21 +172,27 @@ def abandon(
     """Take all jobs from a node, except those that it holds under the lease tokens in `but`.
 
     Jobs in `started` expire, which counts a retry. The others are released. Return None if the node
-    had no lease.
+    had no lease. A rate that another transaction keeps locked for more than `LOCK_SECONDS` delays
+    only the jobs that give it tokens back.
     """
 
-    def work() -> Finished | None:
-        with brief(using):
+    def work(*, skip_locked: bool) -> Finished | None:
+        with brief(using, lock_seconds=LOCK_SECONDS):
             leases = run(using, "leases_of_node", {"node_id": node_id}, kind=ReachedLease)
             over = [lease for lease in leases if lease.lease_token not in but]
-            return _give_back(using, over, blame, started) if over else None
+            return _give_back(using, over, blame, started, skip_locked) if over else None
 
     def blame(lease: ReachedLease, job_id: int) -> Settlement:
         if job_id in started:
             return _expired(lease._replace(running_ids=started), job_id)
         return Settlement(Held(job_id, lease.lease_token), Event.RELEASE)
 
-    return retrying(using, work)
+    try:
+        return retrying(using, partial(work, skip_locked=False))
+    except OperationalError as error:
+        if not is_wait(error):
+            raise
+        return retrying(using, partial(work, skip_locked=True))
 
 
 def _give_back(
@@ -193,15 +200,16 @@ def _give_back(
     leases: Sequence[ReachedLease],
     settle: Callable[[ReachedLease, int], Settlement],
     started: frozenset[int] | None = None,
+    skip_locked: bool = False,
 ) -> Finished:
     """Take the jobs of leases from their holders, with the outcome that `settle` makes for each.
 
-    A lease of which other transactions have locked some jobs, or the rates to which these give
-    tokens back, stays for a later pass of the reaper.
+    A lease of which other transactions have locked some jobs, or with `skip_locked` the rates to
+    which these give tokens back, stays for a later pass of the reaper.
     `started` are the jobs that ran when their node ended. If None, the node's last report counts.
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
-    locked = find_locked(using, settlements)
+    locked = find_locked(using, settlements) if skip_locked else set()
     free = [each for each in settlements if each.held.job_id not in locked]
     finished = settling.settle(using, free) if free else Finished({}, [], {})
     whole = {each.lease_id for each in leases if each.is_whole and locked.isdisjoint(each.job_ids)}

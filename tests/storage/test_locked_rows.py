@@ -195,6 +195,20 @@ def test_jobs_of_a_dead_node_wait_for_no_locked_rate(consumer: Consumer) -> None
     assert states() == {free.job_id: "QUEUED", job_id: "QUEUED"}
 
 
+def test_jobs_of_a_dead_node_are_released_although_a_claim_has_their_rate_locked() -> None:
+    """The transaction of a claim is short. An expiry would keep the token and the delivery."""
+    rated = ConsumerFactory.create(rate="9/h", rate_burst=9)
+    job_id = published(rated)[0]
+    Puller(USING, rated, node_id=NODE).claim(1)
+    with session() as other:
+        other.execute("SELECT FROM pulljobs_flow_bucket FOR UPDATE")
+        abandoning = Thread(lambda: jobs.abandon(USING, NODE, frozenset()))
+        wait_until(lambda: blocked_by(other) or not abandoning.is_alive())
+        other.rollback()
+        assert abandoning.result().states == {job_id: State.QUEUED}
+    assert Job.objects.get().deliveries == 0
+
+
 def test_an_attempt_that_skips_locked_rows_waits_briefly_for_the_key_of_a_job(
     consumer: Consumer,
 ) -> None:
