@@ -52,11 +52,7 @@ class NodeAdmin(ReadOnlyAdmin):
         silence = node.now - node.heartbeat_at
         if silence > MISSED_BEATS * settings().HEARTBEAT_INTERVAL:
             return f"silent for {silence.total_seconds():.0f} s"
-        dead = [
-            name
-            for name, loop in node.report.get("loops", {}).items()
-            if not loop.get("alive", True)
-        ]
+        dead = serving.dead_loops(node)
         return f"dead loops: {', '.join(dead)}" if dead else "alive"
 
     @admin.display(description="holds back")

@@ -236,8 +236,7 @@ def _leases(count: int) -> str:
 def sick_nodes() -> Iterator[Finding]:
     """Report living nodes in which a background loop has died or a circuit is open."""
     for node in serving.living():
-        loops = node.report.get("loops", {}).items()
-        if ended := sorted(name for name, loop in loops if not loop["alive"]):
+        if ended := serving.dead_loops(node):
             text = f"Node {node.name} has a dead loop: its {list_names(ended)} is dead. Restart it."
             yield Finding("dead_loop", True, text)
         for held in serving.held_back(node):

@@ -40,6 +40,12 @@ def gone() -> list[Node]:
     )
 
 
+def dead_loops(node: Node) -> list[str]:
+    """Return the names of a node's loops whose threads had died at its last heartbeat, sorted."""
+    loops = node.report.get("loops") or {}
+    return sorted(name for name, loop in loops.items() if not loop.get("alive", True))
+
+
 @dataclass(frozen=True)
 class HeldBack:
     """Consumer, or one Django task of it, whose jobs a node holds back because they fail."""
@@ -60,7 +66,7 @@ class HeldBack:
     @property
     def level(self) -> int:
         """Level of the circuit: the pause before the next probe doubles from level to level."""
-        return int(self.circuit["level"])
+        return int(self.circuit.get("level") or 0)
 
     @property
     def cause(self) -> str:
@@ -76,7 +82,7 @@ class HeldBack:
     @property
     def prospect(self) -> str:
         """Clause that says when the node tries the next job."""
-        seconds = self.circuit["seconds"]
+        seconds = self.circuit.get("seconds")
         return f"one is tried in {seconds} s" if seconds else "one is tried at a time"
 
 
@@ -84,7 +90,7 @@ def held_back(node: Node) -> list[HeldBack]:
     """Return the consumers and tasks that a node's circuits pause, as of its last heartbeat."""
     return [
         HeldBack(node.name, path, task, circuit)
-        for path, reported in node.report.get("circuits", {}).items()
+        for path, reported in (node.report.get("circuits") or {}).items()
         for task, circuit in reported.get("tasks", {"": reported}).items()
     ]
 
@@ -97,7 +103,7 @@ def held_back_of(nodes: Iterable[Node], path: str) -> list[HeldBack]:
 def is_served(consumer: Consumer, nodes: list[Node]) -> bool:
     """Return True if a worker serves the consumer, a pull waits for it, or a lease holds jobs."""
     path = consumer.path
-    if any(path in node.report.get("serves", ()) for node in nodes):
+    if any(path in (node.report.get("serves") or ()) for node in nodes):
         return True
     using = settings().DATABASE
     waiters = PullWaiter.objects.using(using).filter(

@@ -11,9 +11,11 @@ from django.test import Client, override_settings
 from django.urls import reverse
 
 from pulljobs import ids, operating
+from pulljobs.diagnosis import doctor
 from pulljobs.models import Consumer, Node, PullWaiter
 from pulljobs.storage import listen, nodes
 from tests.circuits import CAUSE, open_circuit, open_circuit_by_task
+from tests.diagnosis.commands import text
 from tests.factories import USING, ConsumerFactory, claimed, published
 
 pytestmark = pytest.mark.django_db
@@ -91,15 +93,23 @@ def test_page_of_a_node_shows_the_parts_of_its_report(reader: Client) -> None:
 
 @pytest.mark.parametrize(
     "report",
-    [{}, {"loops": {"x": {}}, "running": None, "held": "?"}, {"running": [{"job": "5"}]}],
+    [
+        {},
+        {"loops": {"x": {}}, "running": None, "held": "?"},
+        {"running": [{"job": "5"}], "circuits": {"a/b": {}}},
+        {"loops": None, "serves": None, "circuits": None},
+    ],
 )
-def test_pages_survive_any_report_of_a_node(report: Any, reader: Client) -> None:
+def test_pages_and_commands_survive_any_report_of_a_node(report: Any, reader: Client) -> None:
     node = uuid4()
     nodes.register(USING, node, "host:1")
     nodes.beat(USING, node, report)
     assert reader.get(reverse("admin:pulljobs_node_change", args=[node])).status_code == 200
     page = reader.get(reverse("admin:pulljobs_dashboard_changelist")).content.decode()
     assert "host:1" in page
+    assert reader.get(reverse("admin:pulljobs_node_changelist")).status_code == 200
+    assert "host:1" in text("inspect", "node", "host:1")
+    assert {finding.code for finding in doctor.sick_nodes()} <= {"circuit"}
 
 
 def test_page_of_a_node_shows_its_report_and_changes_nothing(reader: Client) -> None:

@@ -63,8 +63,7 @@ class Worker:
     @property
     def dead_loops(self) -> list[str]:
         """Names of the node's loops whose threads died, sorted."""
-        loops = (self.report.get("loops") or {}).items()
-        return sorted(name for name, loop in loops if not loop.get("alive", True))
+        return serving.dead_loops(self.node)
 
     @property
     def is_healthy(self) -> bool:
@@ -81,13 +80,13 @@ class Worker:
     @property
     def serves(self) -> Sequence[str]:
         """Paths (`channel/consumer`) of the consumers that the node serves."""
-        served: Sequence[str] = self.report.get("serves", ())
+        served: Sequence[str] = self.report.get("serves") or ()
         return served
 
     @property
     def circuits(self) -> Mapping[str, Any]:
         """Reports of open circuits by consumer path, `channel/consumer`."""
-        circuits: Mapping[str, Any] = self.report.get("circuits", {})
+        circuits: Mapping[str, Any] = self.report.get("circuits") or {}
         return circuits
 
     @property

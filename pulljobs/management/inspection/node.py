@@ -37,7 +37,7 @@ def inspect(text: str) -> CommandResult:
         "address": worker.node.address,
         "leases": leases["count"],
         "first_lease_until": leases["first_end"],
-        "loops": worker.report.get("loops", {}),
+        "loops": worker.report.get("loops") or {},
     }
     return CommandResult(
         content,
@@ -69,7 +69,7 @@ def _facts(worker: Worker, content: dict[str, Any]) -> list[tuple[str, StyledTex
 
 def _tables(worker: Worker) -> list[Block]:
     running = [[run.xid, run.consumer, run.time] for run in worker.running]
-    loops = [_loop(name, loop) for name, loop in worker.report.get("loops", {}).items()]
+    loops = [_loop(*row) for row in (worker.report.get("loops") or {}).items()]
     circuits = [[held.subject, str(held.level), held.cause] for held in worker.held_back]
     numbers = [Column(name, is_number=True) for name in ("last pass", "failures")]
     return [
@@ -89,5 +89,7 @@ def _tables(worker: Worker) -> list[Block]:
 
 
 def _loop(name: str, loop: dict[str, Any]) -> list[Any]:
-    state = StyledText("alive" if loop["alive"] else "dead", shared.tone_of(loop["alive"]))
-    return [name, state, f"{loop['last_pass_seconds']} s ago", str(loop.get("failures", 0))]
+    is_alive, since = bool(loop.get("alive", True)), loop.get("last_pass_seconds")
+    state = StyledText("alive" if is_alive else "dead", shared.tone_of(is_alive))
+    last_pass = "" if since is None else f"{since} s ago"
+    return [name, state, last_pass, str(loop.get("failures", 0))]
