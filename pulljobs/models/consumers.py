@@ -217,9 +217,6 @@ class Consumer(FlowLimits, TokenHolder):
         ]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        written = kwargs.get("update_fields")
-        if written is None or self.limit_fields & set(written):
-            self._check_choices()
         delays = backoff.expand(self.retry_strategy)
         self.retry_delays, self.retry_cap = list(delays.seconds), delays.cap
         self.key_rate_per_second = rates.parse_rate(self.rate) if self.rate_per_key else None
@@ -290,6 +287,7 @@ class Consumer(FlowLimits, TokenHolder):
 
     def check_limits(self) -> None:
         super().check_limits()
+        self._check_choices()
         slots = self.max_in_flight_per_key
         by_turn = self.fair_by_key or self.rate_per_key or slots is not None
         has_rate = bool(self.rate) and not self.rate_window
