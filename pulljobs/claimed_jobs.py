@@ -222,7 +222,10 @@ class ClaimedJob:
 
     @property
     def lost(self) -> bool:
-        """True once the lease is lost: the handler should stop, because its result is discarded."""
+        """True once the lease is lost or has ended: the handler should raise LeaseLost.
+
+        If it returns, and the lease has ended but no other claim has the job, it is delivered.
+        """
         return self.taken_away or time.monotonic() >= self.deadline
 
     def is_late_at(self, now: float) -> bool:

@@ -64,8 +64,8 @@ def perform(
 
     The options of the handler's registration apply. A function that is not registered has none. A
     transactional handler gets its transaction, which is rolled back where a worker would do so.
-    Raise AssertionError if the handler raised LeaseLost, and InvalidMessage, ConfigurationError or
-    TypeError for arguments that no job has. Raise TypeError for a workflow.
+    Raise AssertionError if the handler raised LeaseLost without `lost`. Raise InvalidMessage,
+    ConfigurationError or TypeError for arguments that no job has, and TypeError for a workflow.
     """
     handler = _registration(function)
     recorded = record(_with_query(handler))

@@ -56,7 +56,7 @@ def perform(job: ClaimedJob) -> Settlement | None:
             return _outcome_of_return(job, _run(handler.function, job))
         _run_in_transaction(job)
     except (LeaseLost, AlreadySettled) as error:
-        job.taken_away |= isinstance(error, LeaseLost)
+        return _outcome_of_loss(job, error)
     except BaseException as error:
         if _is_ctrl_c(error):
             raise
@@ -76,14 +76,13 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
     try:
         return _outcome_of_return(job, await _arun(job))
     except (LeaseLost, AlreadySettled) as error:
-        job.taken_away |= isinstance(error, LeaseLost)
+        return _outcome_of_loss(job, error)
     except BaseException as error:
         if job.taken_away:
             return None  # The worker cancelled the run, and decides its outcome elsewhere.
         if job.lost and isinstance(error, asyncio.CancelledError):
             return outcomes.release(job.held)  # Cut off from the database: see `LoopTasks.cut_off`.
         return _outcome_of_error(job, error)
-    return None
 
 
 def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
@@ -107,6 +106,19 @@ def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
         return job.limited(outcomes.suspect(job.held, error))
     error = f"TimeoutError: ran for {run.seconds:.1f} s, over its timeout"
     return job.limited(outcomes.time_out(job.held, error))
+
+
+def _outcome_of_loss(job: ClaimedJob, error: LeaseLost | AlreadySettled) -> Settlement | None:
+    """Return the outcome to write for a job that its handler has settled, or knows to be lost.
+
+    It is a release if the lease is lost by the clock of this process alone, because the database
+    may be out of reach. Otherwise it is None.
+    """
+    if isinstance(error, LeaseLost):
+        if job.lost and not job.taken_away:
+            return outcomes.release(job.held)
+        job.taken_away = True
+    return None
 
 
 def _is_ctrl_c(error: BaseException) -> bool:

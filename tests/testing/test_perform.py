@@ -119,6 +119,7 @@ def test_a_handler_that_raises_lease_lost_has_no_outcome() -> None:
     with pytest.raises(AssertionError, match="write nothing") as caught:
         perform(stop)
     assert isinstance(caught.value.__cause__, LeaseLost)
+    assert perform(stop, lost=True).event is Event.RELEASE
 
 
 @pytest.mark.django_db(transaction=True)

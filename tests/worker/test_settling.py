@@ -16,6 +16,7 @@ from pulljobs import jobs, operating, pulling
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.telemetry import JobFailed, record_with
+from pulljobs.errors import LeaseLost
 from pulljobs.handlers import ClaimedJob
 from pulljobs.publishing import publish
 from pulljobs.states import State
@@ -98,6 +99,25 @@ def test_lost_lease_undoes_the_effects() -> None:
     assert job.lost
     assert not Group.objects.exists()
     assert jobs.get(job.id).state == State.DEAD
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize(("raises", "state"), [(True, State.QUEUED), (False, State.DELIVERED)])
+def test_a_job_whose_handler_raises_lease_lost_at_the_end_of_its_lease_is_released_uncharged(
+    raises: bool, state: State, transactional: bool
+) -> None:
+    """The lease has ended by the clock of the worker alone. A return delivers the job then."""
+
+    def function(job: ClaimedJob) -> None:
+        effect(job)
+        job.deadline = time.monotonic()
+        if job.lost and raises:
+            raise LeaseLost(job.id)
+
+    [job] = claim_of(function, transactional=transactional)
+    FlusherBench([job]).write(job, perform(job))
+    assert (jobs.get(job.id).state, jobs.get(job.id).retry_count) == (state, 0)
+    assert Group.objects.exists() is not (transactional and raises)
 
 
 @pytest.mark.parametrize("is_acked", [True, False])
