@@ -10,7 +10,7 @@ from pulljobs.engine.validation import Draft, Payload
 from pulljobs.workflows.child_operations import do_gather, do_result, do_start, name_start
 from pulljobs.workflows.children import ChildJob
 from pulljobs.workflows.effects import Operation, adrive, is_async
-from pulljobs.workflows.operations import check_time, do_once, do_sleep, do_step, do_wait
+from pulljobs.workflows.operations import check_aware, do_once, do_sleep, do_step, do_wait
 from pulljobs.workflows.replay import Step, check_delay, name_function
 from pulljobs.workflows.runs import RunBase, continue_as
 from pulljobs.workflows.storing import StepResult
@@ -67,7 +67,7 @@ class AsyncRun(RunBase):
 
     async def sleep_until(self, name: str, at: datetime) -> None:
         """Suspend the run until an aware time. See `Run.sleep_until`."""
-        await self._drive(do_sleep(self._context, name, check_time(name, at)))
+        await self._drive(do_sleep(self._context, name, check_aware(name, at)))
 
     async def wait(self, name: str, timeout: timedelta | None = None) -> Any:
         """Return the payload of the next signal of that name, once it is sent. See `Run.wait`."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from pulljobs import ids
 from pulljobs.engine.validation import Draft, Payload, check_iterable
 from pulljobs.workflows import children
-from pulljobs.workflows.effects import Operation, StoreCall
-from pulljobs.workflows.operations import begin, noting_failure, result_of, store_result
+from pulljobs.workflows.effects import Operation
+from pulljobs.workflows.interrupting import call_store, noting_failure
+from pulljobs.workflows.operations import begin, result_of, store_result
 from pulljobs.workflows.replay import LONGEST_NAME, Step, Suspension
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def _publish(
     is_ended: bool,
 ) -> Operation:
     with noting_failure(context, step):
-        yield StoreCall(
-            partial(children.publish, context.store, step, channel, drafts, is_ended=is_ended)
+        yield from call_store(
+            context,
+            partial(children.publish, context.store, step, channel, drafts, is_ended=is_ended),
         )
 
 
@@ -88,12 +90,13 @@ def _collect(
     outcomes = step.result
     if not step.is_ended:
         context.store.before_effect(step)
-        outcomes = yield StoreCall(partial(children.collect, context.store, step, batch_id))
+        collect = partial(children.collect, context.store, step, batch_id)
+        outcomes = yield from call_store(context, collect)
         if isinstance(outcomes, timedelta):
             context.replay.raise_ending(
                 Suspension(step, outcomes, is_bounded=False, waiting_batch=batch_id)
             )
         text = children.encode_outcomes(outcomes)
-        yield StoreCall(partial(context.store.write_outcomes, step, text))
+        yield from call_store(context, partial(context.store.write_outcomes, step, text))
     context.replay.end(step)
     return children.values_of(outcomes or [], return_errors=return_errors)

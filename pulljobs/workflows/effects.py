@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -41,13 +41,34 @@ class UserCall:
                 self.job.end_by = float("inf")
 
     async def ado(self) -> Any:
-        seconds = None if self.timeout is None else self.timeout.total_seconds()
-        limit = nullcontext() if seconds is None else asyncio.timeout(seconds)
         with tracing.step(self.step.name, self.step.number):
-            async with limit:
+            async with asyncio.timeout(None) as limit:
                 if is_async(self.function):
+                    self._start(limit)
                     return await self.function()
-                return await call_in_thread(self.function)
+                return await call_in_thread(self._make_starting(limit))
+
+    def _start(self, limit: asyncio.Timeout) -> None:
+        """Let the time limit of the step begin now, unless its block has ended."""
+        if self.timeout is not None:
+            with suppress(RuntimeError):
+                now = asyncio.get_running_loop().time()
+                limit.reschedule(now + self.timeout.total_seconds())
+
+    def _make_starting(self, limit: asyncio.Timeout) -> Callable[[], Any]:
+        """Return the plain function of the step, whose time limit begins when a thread calls it.
+
+        Before that it may wait, because all plain functions of a run share a thread.
+        """
+        if self.timeout is None:
+            return self.function
+        loop = asyncio.get_running_loop()
+
+        def call() -> Any:
+            loop.call_soon_threadsafe(self._start, limit)
+            return self.function()
+
+        return call
 
 
 @dataclass(frozen=True, slots=True)

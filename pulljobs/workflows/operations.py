@@ -1,24 +1,21 @@
 """Operations of sync and async runs: steps, sleeps and waits, as generators that `drive` runs."""
 
-import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pulljobs.errors import (
-    AlreadySettled,
-    HandlerSignal,
-    LeaseLost,
-    Retry,
-    Snooze,
-    WaitTimedOut,
-)
+from pulljobs.errors import HandlerSignal, LeaseLost, WaitTimedOut
 from pulljobs.workflows.effects import Operation, Pause, StoreCall, UserCall
 from pulljobs.workflows.failures import decode_failure
+from pulljobs.workflows.interrupting import (
+    call_store,
+    check_time,
+    noting_failure,
+    release_if_stopping,
+)
 from pulljobs.workflows.replay import (
     FOREVER,
     Step,
@@ -42,7 +39,7 @@ def begin(context: "RunContext", name: str, kind: str, function: str = "") -> Op
         raise LeaseLost(context.job.id)
     for each in context.replay.take_caught():
         write = partial(context.store.write, each.step, each.seconds, failure=each.error)
-        yield StoreCall(write)
+        yield from call_store(context, write)
     return context.replay.begin(name, kind, function)
 
 
@@ -79,33 +76,26 @@ def do_step(
         return (yield from store_result(context, step, began, result))
 
 
-@contextmanager
-def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
-    """Keep an exception of the block as a step's failure, to store if the workflow catches it."""
-    began = time.monotonic()
-    try:
-        yield
-    except (Retry, Snooze, AlreadySettled, LeaseLost, asyncio.CancelledError):
-        context.replay.end(step)
-        raise
-    except Exception as error:
-        context.replay.fail(step, error, time.monotonic() - began)
-        raise
-
-
 def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
     """Call the function, and up to `retries` times again after an exception, with longer pauses."""
     for attempt in range(retries + 1):
+        began = time.monotonic()
         try:
-            return (yield call)
+            result = yield call
         except (HandlerSignal, LeaseLost):
             raise
         except Exception:
-            if attempt == retries or context.job.lost or context.job.stopping:
+            check_time(context, call, began)
+            if attempt == retries or context.job.lost:
                 raise
+            release_if_stopping(context)
+        else:
+            check_time(context, call, began)
+            return result
         yield Pause(min(2**attempt, LONGEST_PAUSE) * random.uniform(0.75, 1.0))
         if context.job.lost:  # Another claim may have stored the result meanwhile.
             raise LeaseLost(context.job.id)
+        release_if_stopping(context)
     raise AssertionError("A step has at least one attempt.")
 
 
@@ -114,9 +104,8 @@ def store_result(context: "RunContext", step: Step, began: float, result: Any) -
 
     `began` is the time of the monotonic clock at which the step began.
     """
-    stored = yield StoreCall(
-        partial(context.store.write, step, time.monotonic() - began, result=result)
-    )
+    write = partial(context.store.write, step, time.monotonic() - began, result=result)
+    stored = yield from call_store(context, write)
     context.replay.end(step)
     return stored
 
@@ -126,7 +115,7 @@ def do_sleep(context: "RunContext", name: str, until: timedelta | datetime) -> O
     step, wanted = (yield from begin(context, name, "sleep")), 0.0
     if not step.is_stored:
         if isinstance(until, datetime):
-            until = yield StoreCall(partial(context.store.time_until, until))
+            until = yield from call_store(context, partial(context.store.time_until, until))
         wanted = check_delay(name, until).total_seconds()
         step.due = time.monotonic() + wanted
     left = max(0.0, (step.due or 0.0) - time.monotonic())
@@ -141,7 +130,7 @@ def do_sleep(context: "RunContext", name: str, until: timedelta | datetime) -> O
     return result_of(context, step)
 
 
-def check_time(name: str, at: datetime) -> datetime:
+def check_aware(name: str, at: datetime) -> datetime:
     """Return the time of a step if it is aware, or raise ValueError."""
     if not isinstance(at, datetime) or at.utcoffset() is None:
         raise ValueError(f"The time of {name!r} must be an aware datetime, not {at!r}.")
@@ -160,7 +149,8 @@ def do_wait(context: "RunContext", name: str, timeout: timedelta | None) -> Oper
     if not step.is_stored and limit is not None:
         step.due = time.monotonic() + limit
     left = None if step.due is None else max(0.0, step.due - time.monotonic())
-    is_taken, payload = yield StoreCall(partial(context.store.take_signal, step, left == 0))
+    take = partial(context.store.take_signal, step, left == 0)
+    is_taken, payload = yield from call_store(context, take)
     if is_taken:
         context.replay.end(step)
         return payload

@@ -14,7 +14,13 @@ from pulljobs.workflows.async_runs import AsyncRun
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.definitions import Workflow
 from pulljobs.workflows.loading import begin_run
-from pulljobs.workflows.replay import Continuation, Replay, Suspension, find_caller
+from pulljobs.workflows.replay import (
+    Continuation,
+    Interruption,
+    Replay,
+    Suspension,
+    find_caller,
+)
 from pulljobs.workflows.runs import Run
 from pulljobs.workflows.storing import RunStore
 
@@ -99,6 +105,8 @@ def end_claim(context: RunContext, error: BaseException | None, result: Any = No
     and ended in another way, Discard is raised, which makes the run DEAD.
     """
     ending = context.replay.ending
+    if isinstance(ending, Interruption):
+        _interrupt(context, ending)
     has_ending, failure = _split(error)
     is_swallowed = ending is not None and (context.replay.is_swallowed or not has_ending)
     if ending is not None and not is_swallowed and failure is None:
@@ -114,12 +122,25 @@ def end_claim(context: RunContext, error: BaseException | None, result: Any = No
     return result
 
 
+def _interrupt(context: RunContext, ending: Interruption) -> NoReturn:
+    """Fail the attempt with the error of an interruption, or end the claim with its outcome.
+
+    Whatever the workflow caught or raised after it does not count.
+    """
+    if context.job.taken_away:
+        raise LeaseLost(context.job.id)
+    if isinstance(ending.cause, Exception):
+        raise ending.cause
+    context.job.settlement = ending.cause
+    raise ending
+
+
 def _split(error: BaseException | None) -> tuple[bool, BaseException | None]:
     """Return True if the error is or holds a Suspension or Continuation, and the rest, or None."""
     if isinstance(error, BaseExceptionGroup):
-        endings, rest = error.split((Suspension, Continuation))
+        endings, rest = error.split((Suspension, Continuation, Interruption))
         return endings is not None, rest
-    has_ending = isinstance(error, Suspension | Continuation)
+    has_ending = isinstance(error, Suspension | Continuation | Interruption)
     return has_ending, None if has_ending else error
 
 

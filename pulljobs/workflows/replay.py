@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple, Self
 
+from pulljobs.engine.outcomes import Settlement
 from pulljobs.engine.validation import encodable
 from pulljobs.errors import LONGEST_DELAY, StepMismatch, TooManySteps
 
@@ -82,7 +83,19 @@ class Continuation(BaseException):
         self.payload = payload
 
 
-Ending = Suspension | Continuation
+class Interruption(BaseException):
+    """BaseException that ends a claim in the middle of a step, which the next claim calls again.
+
+    It is no Exception, so that a workflow does not take it for a failure of the step.
+    """
+
+    def __init__(self, cause: Settlement | Exception) -> None:
+        """`cause` is the outcome of the claim, or the error that fails the attempt."""
+        super().__init__(cause if isinstance(cause, Exception) else cause.error)
+        self.cause = cause
+
+
+Ending = Suspension | Continuation | Interruption
 
 
 class FailedStep(NamedTuple):

@@ -14,13 +14,13 @@ from pulljobs.workflows.child_operations import do_gather, do_result, do_start, 
 from pulljobs.workflows.children import ChildJob
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.effects import drive
+from pulljobs.workflows.interrupting import noting_failure
 from pulljobs.workflows.operations import (
     begin,
-    check_time,
+    check_aware,
     do_sleep,
     do_step,
     do_wait,
-    noting_failure,
     result_of,
 )
 from pulljobs.workflows.replay import Continuation, Step, check_delay
@@ -124,7 +124,7 @@ class Run(RunBase):
 
     def sleep_until(self, name: str, at: datetime) -> None:
         """Suspend the run until an aware time, by the clock of the database."""
-        drive(do_sleep(self._context, name, check_time(name, at)))
+        drive(do_sleep(self._context, name, check_aware(name, at)))
 
     def wait(self, name: str, timeout: timedelta | None = None) -> Any:
         """Return the payload of the next signal of that name, and suspend the run until it is sent.

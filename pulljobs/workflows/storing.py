@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from django.db import connections, transaction
+from django.db import InterfaceError, OperationalError, connections, transaction
 
 from pulljobs import emission, ids, pulling
 from pulljobs.engine import outcomes
@@ -29,7 +29,7 @@ from pulljobs.storage.transactions import brief, call_on_commit, retrying
 from pulljobs.worker import transactions
 from pulljobs.worker.runs import end_now
 from pulljobs.workflows.failures import encode_failure
-from pulljobs.workflows.replay import FOREVER, Continuation, Ending, Step, Suspension
+from pulljobs.workflows.replay import FOREVER, Continuation, Interruption, Step, Suspension
 from pulljobs.workflows.telemetry import StepEnded
 
 NOW: Final = timedelta()
@@ -91,8 +91,10 @@ class RunStore:
         a callback of `on_commit` is reported, and fails no step: the commit is done.
         """
         self.refuse_transaction(f"run.atomic({step.name!r})")
-        with transactions.committing(self._emit_failure):
+        with _interrupting() as block, transactions.committing(self._emit_failure):
+            block += [connections[using].connection for using in transactions.databases()]
             yield
+            block.clear()
             transactions.check()
             text = encoded(result.value, f"result of {step}")
             result.value = self._write(step, time.monotonic() - began, result=text)
@@ -139,7 +141,7 @@ class RunStore:
         self._write(step, 0.0, result=outcomes)
         self.on_stored(self.job, step)
 
-    def end_claim(self, ending: Ending, version: int) -> None:
+    def end_claim(self, ending: Suspension | Continuation, version: int) -> None:
         """Write a suspension or a continuation, which gives up the lease, or raise LeaseLost.
 
         A continuation sets the version of the run to `version`, that of the code.
@@ -254,6 +256,22 @@ class StepResult:
     """Result of a step, which the function or block of the step provides."""
 
     value: Any = None
+
+
+@contextmanager
+def _interrupting() -> Iterator[list[Any]]:
+    """Raise Interruption for an error of the commit, or if the block lost a connection.
+
+    The caller keeps the connections of the block in the yielded list while it runs. Other errors
+    are failures of the step.
+    """
+    block: list[Any] = []
+    try:
+        yield block
+    except (OperationalError, InterfaceError) as error:
+        if not block or any(getattr(connection, "closed", False) for connection in block):
+            raise Interruption(error) from error
+        raise
 
 
 def _refuse_transaction(using: str, what: str) -> None:
