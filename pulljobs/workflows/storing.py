@@ -138,8 +138,13 @@ class RunStore:
 
     def write_outcomes(self, step: Step, outcomes: str) -> None:
         """End a step with the outcomes of all its child jobs, as JSON."""
-        self._write(step, 0.0, result=outcomes)
+        retrying(self.using, partial(self._write_outcomes, step, outcomes))
         self.on_stored(self.job, step)
+
+    def _write_outcomes(self, step: Step, outcomes: str) -> None:
+        with brief(self.using):
+            self._write(step, 0.0, result=outcomes)
+            run(self.using, "end_gather", {"run_id": self.job.id})
 
     def end_claim(self, ending: Suspension | Continuation, version: int) -> None:
         """Write a suspension or a continuation, which gives up the lease, or raise LeaseLost.

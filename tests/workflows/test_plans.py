@@ -96,6 +96,7 @@ STATEMENTS: Final[dict[str, dict[str, Any]]] = {
     },
     "continue_run": {**RUN, "version": 1, "input": "[1]"},
     "count_live_runs": {"consumer_ids": [1, 2], "cap": 1_000},
+    "end_gather": RUN,
     "flush_commits": {},
     "forget_runs": {"age": "1 day", "after": 5_000, "scanned": 100},
     "forget_signals": {"age": "1 day", "after": 5_000, "scanned": 100},

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from pulljobs import batches, ids, operating
 from pulljobs.diagnosis import explain
-from pulljobs.errors import ChildFailed, Discard, InvalidMessage
+from pulljobs.errors import ChildFailed, Discard, InvalidMessage, Snooze
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import ArchivedJob, Consumer, Job, Message
 from pulljobs.publishing import Draft, publish
@@ -189,6 +189,34 @@ def test_the_end_of_a_child_wakes_no_run_that_waits_for_something_else(
     bench.start()
     assert [ran.job.state for ran in drain()] == [State.QUEUED, State.DELIVERED]
     assert drain(delayed=True)[-1].job.result == 42
+
+
+def test_a_run_that_snoozes_after_its_children_does_not_wait_for_them(
+    bench: Bench, resize: Consumer
+) -> None:
+    """Signals do not end the snooze, no page says that it waits, and `drain` lets it pass."""
+    snoozes = [Snooze(timedelta(hours=1))]
+
+    def charge() -> str:
+        if snoozes:
+            raise snoozes.pop()
+        return "paid"
+
+    def split(run: Run) -> Any:
+        run.gather("parts", [1], channel=resize.channel.name)
+        return run.step("charge", charge)
+
+    bench.workflow(split)
+    run_id = bench.start()
+    drain()
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        signal(run_id, "approval")
+    job = Job.objects.get(id=run_id)
+    assert job.available_at is not None
+    assert job.available_at > timezone.now()
+    assert "waits_for_children" not in {reason.code for reason in explain.reasons(job)}
+    assert reading.get(run_id).waits_for == "a worker"
+    assert drain(delayed=True)[-1].job.result == "paid"
 
 
 def test_steps_with_children_may_have_any_name(bench: Bench, resize: Consumer) -> None:
