@@ -63,6 +63,8 @@ def publish(
         step.children = [receipt.job_ids[0] for receipt in receipts]
         store.write_children(step, is_ended=is_ended)
     step.is_stored = True
+    if is_ended:
+        store.on_stored(store.job, step)
     return step
 
 

@@ -45,6 +45,8 @@ class RunStore:
     job: ClaimedJob
     on_stored: Callable[[ClaimedJob, Step], object] = lambda job, step: None
     """Function that is called after the commit of each step that has ended."""
+    can_pause: bool = True
+    """False in a test: short sleeps and the pauses between attempts of a step end at once."""
 
     _has_used_retries: bool = field(init=False)
 

@@ -123,7 +123,8 @@ def _find(function: Callable[..., Any], crashes: _Crashes) -> tuple[Workflow, Ha
     names = (workflow.channel, workflow.consumer)
     handler = next(each for each in handlers.registered() if each.names == names)
     perform = aperform_run if workflow.is_async else perform_run
-    return workflow, replace(handler, function=partial(perform, workflow, on_stored=crashes.note))
+    function = partial(perform, workflow, on_stored=crashes.note, can_pause=False)
+    return workflow, replace(handler, function=function)
 
 
 def _publish(workflow: Workflow, consumer_id: int, payload: Draft | Payload) -> int:

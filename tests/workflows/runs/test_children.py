@@ -79,6 +79,13 @@ def test_a_started_child_is_published_once_whatever_crashes(bench: Bench, resize
     assert Message.objects.filter(channel=resize.channel).count() == 1
 
 
+def test_a_tested_run_crashes_after_the_start_of_a_child(bench: Bench, resize: Consumer) -> None:
+    bench.workflow(split := lambda run: run.result(run.start(resize.channel.name, 21)))
+    tested = run_workflow(split, crash_after="*")
+    assert (tested.result, tested.crashes) == (42, 2)
+    assert Message.objects.filter(channel=resize.channel).count() == 1
+
+
 @pytest.mark.parametrize("dies_in_between", [False, True])
 def test_the_kill_of_a_run_kills_its_queued_children(
     bench: Bench, resize: Consumer, dies_in_between: bool

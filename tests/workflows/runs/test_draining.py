@@ -13,7 +13,7 @@ from pulljobs.models import Job
 from pulljobs.publishing import Draft
 from pulljobs.states import State
 from pulljobs.testing import crash_after, drain, perform, run_workflow
-from pulljobs.workflows import Run, signal
+from pulljobs.workflows import Run, effects, signal
 from tests.factories import ConsumerFactory
 from tests.workflows.runs.conftest import Bench
 
@@ -75,6 +75,28 @@ def test_a_block_crashes_runs_after_its_steps(bench: Bench) -> None:
         assert run_workflow(fulfil, crash_after="ship").crashes == 2
     assert run_workflow(fulfil).crashes == 0
     assert not Job.objects.exists()
+
+
+def test_a_tested_run_waits_neither_for_short_sleeps_nor_between_attempts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(pause: effects.Pause) -> None:
+        raise AssertionError(pause)
+
+    failures = [ZeroDivisionError() for _ in range(3)]
+
+    def charge() -> str:
+        if failures:
+            raise failures.pop()
+        return "paid"
+
+    def fulfil(run: Run) -> Any:
+        run.sleep("breath", timedelta(seconds=1))
+        return run.step("charge", charge, retries=3)
+
+    monkeypatch.setattr(effects.Pause, "do", wait)
+    bench.workflow(fulfil)
+    assert run_workflow(fulfil).result == "paid"
 
 
 def test_the_message_of_a_tested_run_may_have_a_key(bench: Bench) -> None:
