@@ -235,6 +235,7 @@ def test_the_list_of_runs_has_filters_and_a_search(bench: Bench, run_id: int) ->
     assert listed(client, workflow="shop.refund") == [second]
     assert listed(client, version="1") == [third, first]
     assert listed(client, version="nonsense") == []
+    assert listed(client, version="99999999999") == []
     assert listed(client, workflow="\0") == listed(client, state="\0") == []
     assert listed(client, q=first) == [first]
     assert listed(client, q=str(Job.objects.get(id=other).message_id)) == [second]
