@@ -48,7 +48,7 @@ def publish(
     `is_ended` is True for a step that does not wait for them. Raise what `publish_many` raises,
     LeaseLost, and WorkflowError for a draft that makes no job or several.
     """
-    store.refuse_transaction(f"{step.kind} {step}")
+    store.before_effect(step)
     with transaction.atomic(using=store.using):
         made = adding.create(_name_batch(step, store.job.id), run_id=store.job.id)
         receipts = made.publish_many(channel, drafts)

@@ -283,10 +283,11 @@ def name_function(function: Callable[..., Any]) -> str:
 def _check_kind(step: Step, kind: str) -> None:
     if step.kind != kind:
         raise StepMismatch(
-            f"The run has {step} as a {step.kind}, and its code asks for a {kind}: keep the "
-            "meaning of a name while runs have it (`manage.py pulljobs workflows check`)."
+            f"The run has {step} as {_caller(step.kind)}, and its code asks for {_caller(kind)}: "
+            "keep the meaning of a name while runs have it (`manage.py pulljobs workflows check`)."
         )
 
 
-def _caller(kind: str, function: str) -> str:
-    return f"the {kind} of {function}" if function else f"a {kind}"
+def _caller(kind: str, function: str = "") -> str:
+    article = "an" if kind.startswith("a") else "a"
+    return f"the {kind} of {function}" if function else f"{article} {kind}"

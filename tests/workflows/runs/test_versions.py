@@ -1,6 +1,7 @@
 """A deploy: which runs go on, which would break, and how they are repaired."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -61,6 +62,25 @@ def test_a_check_names_the_runs_whose_step_was_renamed_and_writes_nothing(bench:
         [broken] = checking.check_runs().broken
         assert "before step 'charge'" in broken.problem
     assert not Group.objects.exists()
+
+
+@pytest.mark.parametrize("kind", ["gather", "start"])
+def test_a_check_publishes_no_children(bench: Bench, kind: str) -> None:
+    parts = ConsumerFactory.create().channel.name
+    calls: dict[str, Callable[[Run, str], object]] = {
+        "gather": lambda run, name: run.gather(name, [1], channel=parts),
+        "start": lambda run, name: run.result(run.start(parts, 1, name=name)),
+    }
+    bench.workflow(lambda run: calls[kind](run, "parts"))
+    bench.start()
+    drain(bench.consumer.channel.name)
+    with registry_of_its_own():
+        definitions._registered.clear()
+        bench.workflow(lambda run: calls[kind](run, "pieces"))
+        [broken] = checking.check_runs().broken
+    assert broken.problem.startswith(
+        f"The code asks for {kind} 'pieces' where the run has {kind} 'parts'"
+    )
 
 
 def test_a_check_reads_past_runs_that_have_ended(
