@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.models.functions import Now
 
 from pulljobs import batches, jobs, operating, publishing
 from pulljobs.engine import members
@@ -50,6 +52,13 @@ def test_a_batch_calls_back_once_when_its_last_member_has_ended(
     view = batches.get(str(made))
     assert (view.state, view.progress, view.expected_at) == ("completed", 100.0, None)
     assert not BatchSum.objects.exists()
+
+
+def test_an_end_beyond_the_year_9999_is_not_expected(consumer: Consumer) -> None:
+    made = fill(consumer, 2)
+    settle(consumer, 1)
+    Batch.objects.update(created_at=Now() - timedelta(days=4), members=1_000_000)
+    assert batches.get(made.id).expected_at is None
 
 
 def test_dead_members_make_the_callback_for_dead_ones(consumer: Consumer, report: Consumer) -> None:

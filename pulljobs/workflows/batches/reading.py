@@ -1,6 +1,7 @@
 """Reading a batch: counts, progress, results, dead members, and waiting for its end."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
@@ -89,11 +90,16 @@ class BatchView:
 
     @property
     def expected_at(self) -> datetime | None:
-        """Expected end at the average speed so far. None if no member has ended, or all have."""
+        """Expected end at the average speed so far. None if no member has ended, or all have.
+
+        It is also None beyond the year 9999: one member of a million may have ended after days.
+        """
         ended = self.delivered + self.dead
         if not ended or not self.live:
             return None
-        return self.now + (self.now - self.created_at) * (self.live / ended)
+        with suppress(OverflowError):
+            return self.now + (self.now - self.created_at) * (self.live / ended)
+        return None
 
     def dead_members(self, limit: int = SHOWN) -> list[DeadMember]:
         """Return the `limit` oldest dead members, without those of batches in this batch."""
