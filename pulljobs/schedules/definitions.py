@@ -53,7 +53,7 @@ class Definition:
         Raise InvalidSchedule for an unknown keyword, with the nearest valid one.
         """
         check_names(options)
-        return cls(**options)
+        return cls(**_normalize(options))
 
     @classmethod
     def from_row(cls, row: Schedule) -> "Definition":
@@ -68,6 +68,7 @@ class Definition:
         A new payload removes the content type, unless the options give one.
         """
         check_names(options)
+        options = _normalize(options)
         both = "cron" in options and "every" in options
         if options.get("cron") and not both:
             options = {**options, "every": None}
@@ -158,6 +159,14 @@ def defaults() -> dict[str, Any]:
     minimal = Definition(name="", channel="")
     optional = {each.name for each in fields(Definition)} - {"name", "channel", "payload"}
     return {name: getattr(minimal, name) for name in optional}
+
+
+def _normalize(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options as a row has them, so that a comparison finds real changes only."""
+    cron, no_jitter = options.get("cron"), {"jitter": timedelta()}
+    spaced = {"cron": " ".join(cron.split())} if isinstance(cron, str) else {}
+    is_none = "jitter" in options and options["jitter"] is None
+    return {**options, **spaced, **(no_jitter if is_none else {})}
 
 
 def check_names(options: Mapping[str, Any]) -> None:

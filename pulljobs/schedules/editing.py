@@ -1,5 +1,6 @@
 """Verbs that create, change, pause and delete schedules. They join the caller's transaction."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain, islice, takewhile
@@ -8,10 +9,11 @@ from typing import Any, Final
 
 from django.db import IntegrityError, connections, transaction
 
+from pulljobs import emission
 from pulljobs.conf import settings
 from pulljobs.engine.full_queue import notify
 from pulljobs.errors import InvalidSchedule, ScheduleExists, UnknownChannel, UnknownSchedule
-from pulljobs.models import Channel
+from pulljobs.models import Channel, Producer
 from pulljobs.operating import check_pause
 from pulljobs.publishing import Payload
 from pulljobs.schedules.definitions import RULE_FIELDS, Definition
@@ -20,6 +22,7 @@ from pulljobs.schedules.models import Schedule, SlotReason
 from pulljobs.schedules.planning import PASS_SLOTS, PlannedSlot, is_in_pause
 from pulljobs.schedules.reading import is_name
 from pulljobs.schedules.rules import Rule
+from pulljobs.schedules.telemetry import SlotsRecorded
 from pulljobs.storage import nodes, transactions
 
 LONGEST_SLEEP: Final = timedelta(seconds=10)
@@ -72,6 +75,7 @@ def add(definition: Definition, *, is_declared: bool) -> Schedule:
     )
     row.due_at = _due_at(row)
     check_channel(using, definition.channel)
+    _check_producer(using, definition.producer)
     try:
         with transaction.atomic(using=using):
             row.save(using=using, force_insert=True)
@@ -111,6 +115,7 @@ def _change(using: str, row: Schedule, definition: Definition) -> None:
         _record_left(using, row, now)
     for column, value in definition.columns(rule).items():
         setattr(row, column, value)
+    _check_producer(using, definition.producer)
     if changes_rule:
         row.__dict__.pop("rule", None)
         # The database's clock may have been set back: no slot fires twice.
@@ -185,6 +190,15 @@ def check_channel(using: str, name: str) -> None:
         raise UnknownChannel(name)
 
 
+def _check_producer(using: str, producer: Producer | None) -> None:
+    """Raise InvalidSchedule if the row of the producer was deleted."""
+    if producer and not Producer.objects.using(using).filter(pk=producer.pk).exists():
+        raise InvalidSchedule(
+            "producer",
+            f"Producer {producer.name!r} was deleted: choose another one, or leave it out.",
+        )
+
+
 def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
     """Notify the schedule loops after the commit, if the row is due within 20 seconds of `now`.
 
@@ -247,7 +261,7 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
     if row.next_slot is None:
         return
     left = _slots_until(row.rule, row.next_slot, now)
-    recorded = 0
+    skipped: Counter[str] = Counter()
     while batch := list(islice(left, PASS_SLOTS)):
         planned = [
             PlannedSlot(
@@ -257,7 +271,8 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
             )
             for slot in batch
         ]
-        if (recorded := recorded + len(planned)) > MOST_LEFT:
+        skipped.update(str(slot.reason) for slot in planned)
+        if skipped.total() > MOST_LEFT:
             raise InvalidSchedule(
                 "cron",
                 f"More than {MOST_LEFT:,} slots have no record, which is too many for a change of "
@@ -265,6 +280,8 @@ def _record_left(using: str, row: Schedule, now: datetime) -> None:
             )
         record(using, [(row.pk, slot) for slot in planned])
         row.last_slot, row.last_reason = planned[-1].slot, planned[-1].reason
+    if skipped:
+        emission.emit_on_commit(using, SlotsRecorded(row.channel_name, [], skipped))
 
 
 def _slots_until(rule: Rule, first: datetime, end: datetime) -> Iterator[datetime]:

@@ -23,7 +23,7 @@ FAMILIES: Final = (
         SKIPPED,
         Type.COUNTER,
         (*CHANNEL, "reason"),
-        "Slots that were skipped: `missed`, `late`, `paused`, `overlap` or `refused`.",
+        "Slots that were skipped: `missed`, `late`, `paused`, `overlap`, `refused` or `changed`.",
     ),
     Family(
         REFUSED,

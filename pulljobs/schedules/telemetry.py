@@ -30,7 +30,7 @@ class ScheduleRefused:
 @log.register
 def _(event: SlotsRecorded) -> None:
     reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(event.skipped.items()))
-    if event.skipped.keys() - {SlotReason.OVERLAP, SlotReason.PAUSED}:
+    if event.skipped.keys() - {SlotReason.OVERLAP, SlotReason.PAUSED, SlotReason.CHANGED}:
         logger.warning("Slots of schedules on %s were skipped: %s.", event.channel, reasons)
     elif event.skipped:
         logger.info("Slots of schedules on %s were skipped: %s.", event.channel, reasons)

@@ -125,6 +125,13 @@ def test_what_an_operator_syncs_is_in_the_audit_trail() -> None:
     assert {entry.by for entry in entries} == {operator_name()}
 
 
+def test_a_sync_finds_no_change_where_a_row_has_the_same_rule() -> None:
+    schedules.declare("daily", "daily", cron="0  6 * * *", jitter=None)
+    schedules.sync()
+    [update] = schedules.sync(update=True)
+    assert update.changes == {}
+
+
 def test_a_declared_interval_keeps_its_start() -> None:
     schedules.declare("often", "reports", every=timedelta(minutes=5))
     schedules.sync()

@@ -1,6 +1,7 @@
 """Tests of the verbs that create, change, pause and delete schedules."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -57,6 +58,17 @@ def test_a_schedule_made_in_a_transaction_that_rolls_back_leaves_nothing(make: M
 def test_a_producer_that_is_not_saved_is_refused(make: Make) -> None:
     with pytest.raises(InvalidMessage, match="Producer 'shop' is not in the database: save it"):
         make(producer=Producer(name="shop"))
+
+
+def test_a_producer_that_was_deleted_is_refused(make: Make) -> None:
+    producer = Producer.objects.create(name="shop")
+    Producer.objects.all().delete()
+    producer.pk = 1
+    with pytest.raises(InvalidSchedule, match="Producer 'shop' was deleted: choose another one"):
+        make(producer=producer)
+    make("daily")
+    with pytest.raises(InvalidSchedule, match="Producer 'shop' was deleted: choose another one"):
+        schedules.update("daily", producer=producer)
 
 
 def test_names_are_unique(make: Make) -> None:
@@ -173,6 +185,15 @@ def test_a_rule_with_too_many_slots_without_a_record_keeps_its_rule(
     schedules.update("each-minute", priority=3)
     fire_due()
     schedules.update("each-minute", cron="0 6 * * *")
+
+
+@pytest.mark.parametrize("same", [{"cron": " *  * * * * "}, {"jitter": None}])
+def test_a_rule_that_is_written_in_another_way_is_no_change(make: Make, same: Any) -> None:
+    row = make()
+    [due] = make_due(row)
+    schedules.update(row.name, **same)
+    assert reread(row).next_slot == due
+    assert reasons(row) == []
 
 
 def test_other_options_keep_the_next_slot(make: Make) -> None:

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from example_project.state import BASE_DIR
+from pulljobs import schedules
 from pulljobs.engine import telemetry
 from pulljobs.metrics import recorder
 from pulljobs.models import Channel, Consumer
@@ -42,6 +43,14 @@ def test_fired_slots_are_counted_with_their_lateness_and_skipped_slots_by_reason
     assert 0 <= value("pulljobs_slot_late_seconds_sum", channel) < 3600 + SLACK
     assert value("pulljobs_slots_skipped_total", channel, reason="missed") == 9
     assert value("pulljobs_schedule_refusals_total", channel) == 0
+
+
+def test_slots_that_a_change_of_the_rule_skips_are_counted(make: Make, consumer: Consumer) -> None:
+    row = make()
+    make_due(row, 3)
+    schedules.update(row.name, cron="0 * * * *")
+    labels = {"channel": consumer.channel.name, "reason": "changed"}
+    assert value("pulljobs_slots_skipped_total", **labels) == 3
 
 
 FIRST_EVENT = """
