@@ -2,16 +2,52 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django import forms
 from django.contrib import messages
 from django.core import signing
 from django.http import HttpRequest
+from django.utils.dateparse import parse_datetime
+from django.utils.timezone import is_aware
 
+from pulljobs.conf import settings
 from pulljobs.errors import PulljobsError
+from pulljobs.storage import nodes
 
 PREVIEW_LASTS: Final = timedelta(days=1)
+
+
+def read_clock() -> str:
+    """Return the present time by the database's clock, as text for a hidden field of a page."""
+    return nodes.clock(settings().DATABASE).isoformat()
+
+
+class OpenedField(forms.CharField):
+    """Hidden field `opened` of a form, with the time when its page was opened."""
+
+    def __init__(self) -> None:
+        # Without autocomplete="off", Firefox keeps the old time when the page is loaded again.
+        widget = forms.HiddenInput(attrs={"autocomplete": "off"})
+        super().__init__(required=False, label="", widget=widget, initial=read_clock)
+
+
+def opened_at(request: HttpRequest) -> datetime | None:
+    """Return when the user opened the page from which this request comes, or None if unknown.
+
+    An action that was done since then is not done again: its button was pressed twice.
+    """
+    return parse_time(request.POST.get("opened", ""))
+
+
+def parse_time(text: str) -> datetime | None:
+    """Return the aware time in an ISO 8601 text, or None for other text."""
+    try:
+        at = parse_datetime(text)
+    except ValueError:
+        return None
+    return at if at is not None and is_aware(at) else None
 
 
 @contextmanager

@@ -1,11 +1,14 @@
 """Actions of operators on runs, with their entries in the audit trail."""
 
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
-from pulljobs import auditing
+from pulljobs import auditing, ids
 from pulljobs.conf import settings
+from pulljobs.errors import WorkflowError
 from pulljobs.models import AuditEntry
 from pulljobs.workflows import redriving, signals
 
@@ -31,9 +34,33 @@ def redrive(
     from_step: str | tuple[str, int] | None = None,
     discard_signals: bool = False,
     by: str,
+    opened_at: datetime | None = None,
 ) -> None:
-    """Redrive a run and note that in the audit trail. Raise what `redriving.redrive` raises."""
+    """Redrive a run and note that in the audit trail. Raise what `redriving.redrive` raises.
+
+    Raise WorkflowError as well if a user redrove the run after `opened_at`, the time when the
+    caller's page was opened.
+    """
     subject = f"run {run_id}" if from_step is None else f"run {run_id} from {from_step}"
     with transaction.atomic(using=settings().DATABASE):
         redriving.redrive(run_id, from_step=from_step, discard_signals=discard_signals)
+        _check_page(run_id, opened_at)  # It reads the entries of all who had the lock of the run.
         auditing.note(AuditEntry.Act.REDRIVE, by=by, subject=subject, done=1)
+
+
+def _check_page(run_id: int | str, opened_at: datetime | None) -> None:
+    """Raise WorkflowError if a user redrove the run after this time. None is no time."""
+    if opened_at is None:
+        return
+    subject = f"run {run_id}"
+    redriven = AuditEntry.objects.using(settings().DATABASE).filter(
+        Q(subject=subject) | Q(subject__startswith=f"{subject} from "),
+        act=AuditEntry.Act.REDRIVE,
+        pk__gte=ids.first_of(opened_at),
+        asked_at__gt=opened_at,
+    )
+    if redriven.exists():
+        raise WorkflowError(
+            "The run was not redriven again: it was redriven after you opened the page. Open the "
+            "page again to redrive it once more."
+        )

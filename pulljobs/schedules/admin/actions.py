@@ -3,7 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.contrib.admin.helpers import ActionForm
 from django.core.exceptions import PermissionDenied
@@ -11,32 +10,22 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
-from pulljobs.admin.action_pages import reporting_errors
+from pulljobs.admin.action_pages import (
+    OpenedField,
+    opened_at,
+    read_clock,
+    reporting_errors,
+)
 from pulljobs.admin.formats import address, site_of
 from pulljobs.admin.token_holder_actions import ENDLESS, SPANS, PauseForm
-from pulljobs.conf import settings
 from pulljobs.schedules import acting
-from pulljobs.schedules.admin.formats import parse_slot
 from pulljobs.schedules.models import Schedule
-from pulljobs.schedules.rules import format_slot
-from pulljobs.storage import nodes
-
-
-def read_clock() -> str:
-    """Return the present time by the database's clock, as text for a hidden field of a page."""
-    return format_slot(nodes.clock(settings().DATABASE))
 
 
 class ScheduleActionForm(ActionForm):
     """Form of the list's actions, with the time when the page was opened."""
 
-    # Without autocomplete="off", Firefox keeps the old time when the page is loaded again.
-    opened = forms.CharField(
-        required=False,
-        label="",
-        widget=forms.HiddenInput(attrs={"autocomplete": "off"}),
-        initial=read_clock,
-    )
+    opened = OpenedField()
 
 
 def may(request: HttpRequest, action: str) -> bool:
@@ -79,14 +68,6 @@ def resume(listed: Any, request: HttpRequest, id: int) -> HttpResponse:
         acting.resume(row.name, by=request.user.get_username())
         messages.success(request, _("Schedule %s is resumed.") % row)
     return back_to(request, row)
-
-
-def opened_at(request: HttpRequest) -> datetime | None:
-    """Return when the user opened the page from which this request comes, or None if unknown.
-
-    A schedule that was fired since then is not fired again: the button was pressed twice.
-    """
-    return parse_slot(request.POST.get("opened", ""))
 
 
 def _end_of(form: PauseForm) -> datetime | None:

@@ -4,15 +4,14 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from django.db.models import QuerySet
-from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
-from django.utils.timezone import is_aware
 from django.utils.translation import gettext as _
 
 from pulljobs import ids
 from pulljobs.admin import formats
+from pulljobs.admin.action_pages import parse_time
 from pulljobs.conf import settings
 from pulljobs.schedules.admin.fields import format_interval
 from pulljobs.schedules.models import FIRED, Missed, Schedule, Slot, SlotReason
@@ -53,7 +52,7 @@ def read_history(row: Schedule, before: str) -> SlotHistory:
     With "" or other text for `before` it is the first page.
     """
     records: QuerySet[Slot] = Slot.objects.using(settings().DATABASE).filter(schedule_id=row.pk)
-    below = parse_slot(before)
+    below = parse_time(before)
     if below is not None:
         records = records.filter(slot_at__lt=below)
     read = list(records.order_by("-slot_at")[: SHOWN + 1])
@@ -153,12 +152,3 @@ def _describe_pause(row: Schedule) -> str:
     if row.paused_until is None:
         return _("until it is resumed")
     return _("until %s") % formats.format_time(row.paused_until)
-
-
-def parse_slot(text: Any) -> datetime | None:
-    """Return the aware time in an ISO 8601 text, or None for other text."""
-    try:
-        at = parse_datetime(text)
-    except ValueError:
-        return None
-    return at if at is not None and is_aware(at) else None

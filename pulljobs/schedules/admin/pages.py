@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pulljobs.admin import formats as core_formats
 from pulljobs.admin import list_query, payloads
+from pulljobs.admin.action_pages import opened_at
 from pulljobs.admin.changelist import ReadOnlyAdmin
 from pulljobs.admin.links import Links
 from pulljobs.conf import settings
@@ -241,10 +242,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     @admin.action(description=_("Fire now"), permissions=["fire"])
     def fire_selected(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        opened_at = actions.opened_at(request)
-        self._act_on_each(
-            request, lambda name, by: acting.fire_now(name, by=by, opened_at=opened_at)
-        )
+        opened = opened_at(request)
+        self._act_on_each(request, lambda name, by: acting.fire_now(name, by=by, opened_at=opened))
 
     def _act_on_each(self, request: HttpRequest, act: Any) -> None:
         """Call `act(name, operator)` for each selected schedule, and show errors on the next page.

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from pulljobs import ids
 from pulljobs.admin import formats
-from pulljobs.admin.action_pages import reporting_errors
+from pulljobs.admin.action_pages import OpenedField, opened_at, reporting_errors
 from pulljobs.errors import UnknownJob, UnknownRun
 from pulljobs.workflows import acting, reading
 from pulljobs.workflows.reading import RunView
@@ -60,6 +60,7 @@ class RedriveForm(forms.Form):
         label=gettext_lazy("Discard signals"),
         help_text=gettext_lazy("Waits among these steps wait for new signals."),
     )
+    opened = OpenedField()
 
     def __init__(self, run: RunView, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -103,6 +104,7 @@ def redrive(model_admin: Any, request: HttpRequest, id: int) -> HttpResponse:
                 run.row.pk,
                 from_step=start,
                 discard_signals=form.cleaned_data["discard_signals"],
+                opened_at=opened_at(request),
                 by=request.user.get_username(),
             )
             messages.success(request, _("The run goes on."))

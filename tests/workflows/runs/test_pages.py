@@ -1,5 +1,7 @@
 """Runs over HTTP and in the admin: what they show, and who may act on them."""
 
+import html
+import re
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -21,7 +23,7 @@ from pulljobs.testing import drain
 from pulljobs.workflows import Run, create_signal_token, reading, signal
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from pulljobs.workflows.replay import FOREVER
-from tests.admin.pages import read_page, rows
+from tests.admin.pages import post_form, read_page, rows
 from tests.factories import ConsumerFactory
 from tests.workflows.runs.conftest import Bench
 
@@ -209,6 +211,20 @@ def test_the_page_of_a_run_shows_its_steps_and_masks_their_results(run_id: int) 
     assert "signal approval" in client.get(f"{ADMIN}/").content.decode()
     assert client.post(f"{ADMIN}/{run_id}/redrive/", {"step": "1"}).status_code == 302
     assert not WorkflowStep.objects.exists()
+
+
+def test_a_redrive_is_done_once_however_often_the_button_of_a_page_is_pressed(run_id: int) -> None:
+    client = client_with("view_workflowrun", "redrive_workflowrun")
+    url = f"{ADMIN}/{run_id}/redrive/"
+    for _ in range(2):
+        [opened] = re.findall(r'name="opened" [^>]*?value="([^"]+)"', read_page(client, url))
+        form = {"step": "1", "opened": html.unescape(opened)}
+        assert post_form(client, url, form) == ["The run goes on."]
+        drain()
+        steps = list(WorkflowStep.objects.values("name", "started_at"))
+        [refused] = post_form(client, url, form)
+        assert "was not redriven again" in refused
+        assert list(WorkflowStep.objects.values("name", "started_at")) == steps
 
 
 def listed(client: Client, **query: Any) -> list[str]:
