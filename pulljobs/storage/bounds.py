@@ -7,8 +7,10 @@ from typing import Any
 from django.db import transaction
 
 from pulljobs.engine import key_bounds
+from pulljobs.engine.key_bounds import Run
 from pulljobs.engine.validation import Published
 from pulljobs.storage import keys
+from pulljobs.storage.sessions import LONGEST_SECONDS
 from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import call_on_commit
 
@@ -20,7 +22,7 @@ def publish(using: str, messages: Sequence[Mapping[str, Any]]) -> list[Published
     publish several together, the caller opens a transaction.
     """
     if len(messages) > 1:
-        key_bounds.lock(partial(run, using), messages)
+        key_bounds.lock(_runner(using), messages)
     return [_publish(using, message) for message in messages]
 
 
@@ -30,12 +32,20 @@ def lock(using: str, channel: str, keys: Iterable[str | None]) -> None:
     Locked together, in one order, they cause no deadlock.
     """
     common = {"channel": channel, "only_consumer_id": None}
-    key_bounds.lock(partial(run, using), [{**common, "key": key} for key in keys])
+    key_bounds.lock(_runner(using), [{**common, "key": key} for key in keys])
+
+
+def _runner(using: str) -> Run:
+    """Return a function that runs the statements of a publish, each for a minute at most.
+
+    They wait for other publishers of the same key until these end their transactions.
+    """
+    return partial(run, using, seconds=LONGEST_SECONDS)
 
 
 def _publish(using: str, message: Mapping[str, Any]) -> Published:
     with transaction.atomic(using=using):
-        published, freed = key_bounds.publish(partial(run, using), message)
+        published, freed = key_bounds.publish(_runner(using), message)
         if published.full is not None:
             transaction.set_rollback(True, using=using)
         elif freed:

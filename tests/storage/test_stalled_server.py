@@ -18,7 +18,7 @@ from pulljobs.publishing import publish, publish_many
 from pulljobs.storage import listen, statements
 from pulljobs.storage.listen import Listener
 from tests.factories import USING, ConsumerFactory
-from tests.sessions import query, session, wait_until
+from tests.sessions import lock_timeout, query, session, wait_until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -136,6 +136,19 @@ def test_a_publish_that_waits_for_a_lock_is_cancelled_and_changes_nothing(
             publish(consumer.channel.name, b"x", message_id="1")
     assert stored() == []
     publish(consumer.channel.name, b"x", message_id="1")
+    assert stored() == [b"x"], "the connection is fit for use"
+
+
+def test_a_publish_that_waits_for_another_publisher_of_its_key_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statements, "LONGEST_SECONDS", 0.3)
+    consumer = ConsumerFactory.create(max_queued_per_key=1)
+    with session() as other, lock_timeout():
+        other.execute("INSERT INTO pulljobs_bounded_key VALUES (%s, 'a')", [consumer.pk])
+        with pytest.raises(OperationalError, match="user request"):
+            publish(consumer.channel.name, b"x", key="a")
+    publish(consumer.channel.name, b"x", key="a")
     assert stored() == [b"x"], "the connection is fit for use"
 
 
