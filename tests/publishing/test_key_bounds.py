@@ -360,6 +360,16 @@ class TestReplace:
         send(consumer, "b", delay=LATER)
         assert claim(consumer) == []
 
+    def test_each_day_of_its_delay_has_24_hours(self) -> None:
+        """The clocks of the session's time zone may be changed during the delay."""
+        consumer = bounded(1, "replace")
+        send(consumer, "a")
+        query("SET LOCAL TIME ZONE 'Europe/Berlin'")
+        for days in range(30, 360, 30):
+            send(consumer, "b", delay=timedelta(days=days))
+            [(late,)] = query("SELECT available_at - clock_timestamp() FROM pulljobs_job")
+            assert timedelta(days=days, minutes=-30) < late <= timedelta(days=days)
+
     def test_of_several_the_last_gives_way(self) -> None:
         consumer = bounded(2, "replace")
         for payload in "abc":

@@ -208,6 +208,22 @@ def test_when_it_may_be_claimed(way: Way, options: dict[str, Any], due_seconds: 
     assert query("SELECT bool_and(available_at >= now()) FROM pulljobs_job") == [(True,)]
 
 
+@WAYS
+def test_each_day_of_a_delay_has_24_hours(way: Way) -> None:
+    """The clocks of the session's time zone may be changed during the delay."""
+    channel = ConsumerFactory.create().channel.name
+    query("SET LOCAL TIME ZONE 'Europe/Berlin'")
+    delays = [timedelta(days=days) for days in range(30, 360, 30)]
+    for delay in delays:
+        way(channel, payload=b"x", delay=delay)
+    waits = query(
+        "SELECT available_at - published_at FROM pulljobs_job AS job"
+        " JOIN pulljobs_message AS message ON message.id = message_id"
+        " WHERE job.priority = 0 ORDER BY 1"
+    )
+    assert waits == [(delay,) for delay in delays]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_seen_before_the_commit_and_all_of_it_after() -> None:
     consumer = ConsumerFactory.create()

@@ -5,7 +5,13 @@
 -- Locks: held already. Index: primary key.
 WITH ${clock_after_id},
 planned AS MATERIALIZED (
-    SELECT now, greatest(now, coalesce(%(available_at)s::timestamptz, now) + coalesce(%(delay)s::interval, '0')) AS due
+    SELECT
+        now,
+        greatest(
+            now,
+            -- In seconds: a day of an interval may have 23 or 25 hours.
+            coalesce(%(available_at)s::timestamptz, now) + coalesce(make_interval(secs => date_part('epoch', %(delay)s::interval)), '0')
+        ) AS due
     FROM clock
 )
 UPDATE pulljobs_job AS job

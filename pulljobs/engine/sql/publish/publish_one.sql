@@ -64,7 +64,9 @@ job AS (
         %(batch_id)s::bigint,
         greatest(
             now,
-            coalesce(%(available_at)s::timestamptz, now) + coalesce(%(delay)s::interval, '0')
+            -- In seconds: a day of an interval may have 23 or 25 hours.
+            coalesce(%(available_at)s::timestamptz, now)
+                + coalesce(make_interval(secs => date_part('epoch', %(delay)s::interval)), '0')
         ),
         %(priority)s::smallint,
         'QUEUED',
