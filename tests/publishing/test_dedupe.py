@@ -1,5 +1,6 @@
 """A client message id is good for one message of a channel within the dedupe window."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -170,6 +171,40 @@ def test_a_second_one_is_the_first_if_that_is_rolled_back(consumer: Consumer) ->
         receipt = second.result()
     assert not receipt.duplicate
     assert Message.objects.get().pk == receipt.message_id
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("way", [send, send_among_others])
+def test_one_that_waits_until_the_window_is_over_is_a_duplicate(
+    consumer: Consumer, way: Callable[[Consumer], Receipt]
+) -> None:
+    """A publish is in the window if it begins there, however long it waits for the first."""
+    with session() as other:
+        hold(other, consumer)
+        second = Thread(lambda: way(consumer))
+        wait_until(lambda: blocked_by(other))
+        other.execute(
+            "UPDATE pulljobs_publication SET published_at = clock_timestamp() - '2 min'::interval"
+        )
+        other.commit()
+        if way is send:
+            with pytest.raises(DuplicateMessage):
+                second.result()
+        else:
+            assert second.result() == Receipt(77, [], duplicate=True)
+    assert not Job.objects.filter(message__client_message_id="order-1").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_window_no_publish_is_a_duplicate() -> None:
+    consumer = ConsumerFactory.create(channel=ChannelFactory.create(dedupe_window=timedelta(0)))
+    with session() as other:
+        hold(other, consumer)
+        second = Thread(lambda: send(consumer))
+        wait_until(lambda: blocked_by(other))
+        other.execute("UPDATE pulljobs_publication SET published_at = clock_timestamp()")
+        other.commit()
+        assert not second.result().duplicate
 
 
 def hold(other: object, consumer: Consumer) -> None:

@@ -53,7 +53,8 @@ taken AS (
     ORDER BY client_message_id, ordinal
     ON CONFLICT (channel_id, client_message_id) DO UPDATE
     SET message_id = excluded.message_id, published_at = excluded.published_at
-    WHERE publication.published_at < clock_timestamp() - (SELECT dedupe_window FROM channel)
+    -- By the time at which this publish began: it may have waited here until the window was over.
+    WHERE (SELECT dedupe_window = '0' OR publication.published_at < excluded.published_at - dedupe_window FROM channel)
     RETURNING message_id
 ),
 accepted AS NOT MATERIALIZED (

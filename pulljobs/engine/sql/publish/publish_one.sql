@@ -36,7 +36,8 @@ taken AS (
     WHERE %(client_message_id)s::text IS NOT NULL AND NOT bounded
     ON CONFLICT (channel_id, client_message_id) DO UPDATE
     SET message_id = excluded.message_id, published_at = excluded.published_at
-    WHERE publication.published_at < clock_timestamp() - (SELECT dedupe_window FROM offered)
+    -- By the time at which this publish began: it may have waited here until the window was over.
+    WHERE (SELECT dedupe_window = '0' OR publication.published_at < excluded.published_at - dedupe_window FROM offered)
     RETURNING message_id
 ),
 accepted AS MATERIALIZED (
