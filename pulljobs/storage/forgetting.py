@@ -19,8 +19,8 @@ def forget(rows: QuerySet[M]) -> int:
 def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) -> int:
     """Delete a batch of client message ids that are older than `age` and return their number.
 
-    Ids inside the dedupe window of their channel stay. `dedupe_window` is that of channels without
-    their own.
+    Ids inside the dedupe window of their channel stay, and those of messages with a live job, which
+    links to its message by the id. `dedupe_window` is that of channels without their own.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -29,6 +29,9 @@ def forget_publications(using: str, age: timedelta, dedupe_window: timedelta) ->
             " LEFT JOIN pulljobs_channel AS channel ON channel.id = publication.channel_id"
             " WHERE published_at < clock_timestamp() - greatest("
             "make_interval(secs => %s), coalesce(dedupe_window, make_interval(secs => %s)))"
+            # OFFSET 0: one by one, else the planner may read all jobs into a hash.
+            " AND NOT EXISTS (SELECT FROM pulljobs_job"
+            " WHERE message_id = publication.message_id OFFSET 0)"
             # A publisher that takes it again has locked it.
             " ORDER BY published_at LIMIT %s FOR UPDATE OF publication SKIP LOCKED))",
             [age.total_seconds(), dedupe_window.total_seconds(), AT_ONCE],

@@ -12,7 +12,7 @@ from pulljobs.engine import outcomes
 from pulljobs.errors import DuplicateMessage
 from pulljobs.models import Consumer, Job, Message, Publication
 from pulljobs.publishing import Draft, Receipt, publish, publish_many
-from pulljobs.storage import jobs
+from pulljobs.storage import jobs, published
 from tests.factories import USING, ChannelFactory, ConsumerFactory, claimed
 from tests.sessions import Thread, at_once, blocked_by, contents, query, session, wait_until
 
@@ -102,6 +102,7 @@ def test_what_is_pruned_earlier_than_the_window_ends_stays_taken(own: timedelta 
     shorter = ConsumerFactory.create(channel=ChannelFactory.create(dedupe_window=timedelta(days=1)))
     first = send(consumer)
     send(shorter)
+    Job.objects.all().delete()
     age(timedelta(days=10))
     list(operating.prune(timedelta(days=7)))
     with pytest.raises(DuplicateMessage) as refused:
@@ -109,6 +110,19 @@ def test_what_is_pruned_earlier_than_the_window_ends_stays_taken(own: timedelta 
     assert refused.value.first == first.message_id
     assert Publication.objects.get().channel_id == consumer.channel_id
     age(timedelta(days=21))
+    list(operating.prune(timedelta(days=7)))
+    assert not Publication.objects.exists()
+
+
+def test_the_id_of_a_message_with_a_live_job_is_not_pruned(consumer: Consumer) -> None:
+    """Answers about the job link to the message by this id."""
+    first = send(consumer)
+    age(timedelta(days=10))
+    list(operating.prune(timedelta(days=7)))
+    message = published.find(USING, consumer.channel_id, "order-1")
+    assert message is not None
+    assert message.pk == first.message_id
+    jobs.finish(USING, [outcomes.deliver(held) for held in claimed(consumer)])
     list(operating.prune(timedelta(days=7)))
     assert not Publication.objects.exists()
 
