@@ -312,6 +312,8 @@ class Receipt(NamedTuple):
     message_id: str
     status: str
     error: str | None = None
+    replaced: tuple[str, ...] = ()
+    """Ids of queued jobs that have this message now, in place of another of its key."""
 
     @property
     def duplicate(self) -> bool:
@@ -358,8 +360,8 @@ def receipts(answer: Answer, message_ids: Sequence[str]) -> list[Receipt]:
     """Parse the answer to a batch publish of messages with these ids, in their order."""
     with _reading(answer) as content:
         return [
-            Receipt(id, result["Status"], result.get("Error"))
-            for id, result in zip(message_ids, content["Results"], strict=True)
+            Receipt(id, given["Status"], given.get("Error"), tuple(given.get("ReplacedJobs", ())))
+            for id, given in zip(message_ids, content["Results"], strict=True)
         ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from django.test import override_settings
 
 from pulljobs import ids
-from pulljobs.models import Channel, Job, Message, Producer, ScheduledMessage
+from pulljobs.models import Channel, Consumer, Job, Message, Producer, ScheduledMessage
 from tests.api.broadcasting import Announcer
 from tests.api.caller import Caller, Subscription, subscription
 from tests.api.management import Manager
@@ -308,6 +308,15 @@ def test_a_channel_without_consumers_takes_messages(db: None, manager: Manager) 
     answer = Announcer(channel, token).post(b"x")
     shown = manager.get(answer["Location"]).json()
     assert (answer.status_code, shown["Status"], shown["Jobs"]) == (201, "DISPATCHED", [])
+
+
+def test_the_answer_names_the_jobs_whose_message_was_replaced(announcer: Announcer) -> None:
+    Consumer.objects.update(max_queued_per_key=1, key_overflow="replace")
+    first, second = announcer.post(b"a", Key="k"), announcer.post(b"b", Key="k")
+    job = Job.objects.get()
+    assert "X-Broker-Replaced-Jobs" not in first
+    assert second["X-Broker-Replaced-Jobs"] == ids.encode(job.pk)
+    assert job.message_id == sent(second).pk
 
 
 @pytest.mark.parametrize("field", [{"X-Broker-Producer-ID": "a\x00b"}])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pulljobs import ids
 from pulljobs.client import (
     Backoff,
     Connection,
@@ -23,6 +24,7 @@ from pulljobs.client import (
     Snooze,
     Subscription,
 )
+from pulljobs.models import Consumer, Job
 from pulljobs.models import Producer as ProducerRow
 from tests.client.names import SHOP
 from tests.client.worlds import Live, Side
@@ -202,6 +204,14 @@ def test_a_producer_s_id_is_text_of_any_kind(live: Live) -> None:
     made.save()
     with Producer(live.base_url, "orders", "größe", **SHOP) as producer:
         assert producer.publish("x").status == "accepted"
+
+
+def test_a_receipt_names_the_jobs_whose_message_was_replaced(live: Live) -> None:
+    Consumer.objects.update(max_queued_per_key=1, key_overflow="replace")
+    with Producer(live.base_url, "orders", "shop", **SHOP) as producer:
+        receipts = producer.publish_many([Draft(payload=text, key="k") for text in "ab"])
+    replaced = ids.encode(Job.objects.get().pk)
+    assert [receipt.replaced for receipt in receipts] == [(), (replaced,)]
 
 
 def test_what_is_refused_does_not_stop_the_others(side: Side) -> None:

@@ -30,6 +30,7 @@ KEY: Final = "X-Broker-Key"
 COST: Final = "X-Broker-Cost"
 METADATA: Final = "X-Broker-Metadata-Headers"
 SCHEDULED_FOR: Final = "X-Broker-Scheduled-For"
+REPLACED: Final = "X-Broker-Replaced-Jobs"
 HIGHEST: Final = 32_767
 LONGEST_COST: Final = 9
 SECRETS: Final = re.compile(
@@ -52,14 +53,16 @@ class Broadcast(ProtocolView):
             raise exceptions.empty_payload()
         try:
             with tracing.within(request.headers):
-                location = _publish(request, producer, payload, at)
+                headers = _publish(request, producer, payload, at)
         except PublishError as error:
             raise exceptions.refused(_status_of(error), error) from error
-        return Response(status=201, headers={"Location": location})
+        return Response(status=201, headers=headers)
 
 
-def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | None) -> str:
-    """Publish a message, or schedule it for the time `at`, and return the path of its resource."""
+def _publish(
+    request: Request, to: Publisher, payload: bytes, at: datetime | None
+) -> dict[str, str]:
+    """Publish a message, or schedule it for the time `at`, and return the headers of the answer."""
     arguments: dict[str, Any] = {
         "key": read_header(request.headers, KEY) or None,
         "priority": _read_priority(request),
@@ -71,10 +74,13 @@ def _publish(request: Request, to: Publisher, payload: bytes, at: datetime | Non
     }
     if at is not None:
         id = scheduling.schedule(to.channel, payload, at, **arguments).client_message_id
-        return link_in_channel(request, "scheduled-message", to.channel, message=id)
+        return {"Location": link_in_channel(request, "scheduled-message", to.channel, message=id)}
     receipt = publishing.publish(to.channel.name, payload, **arguments)
     id = arguments["message_id"] or ids.encode(receipt.message_id)
-    return link_in_channel(request, "message", to.channel, message=id)
+    headers = {"Location": link_in_channel(request, "message", to.channel, message=id)}
+    if receipt.replaced:
+        headers[REPLACED] = ",".join(map(ids.encode, receipt.replaced))
+    return headers
 
 
 def _read_schedule(request: Request) -> datetime | None:

@@ -252,6 +252,9 @@ class AcceptedBody(TypedDict):
     Line: Annotated[int, Bounds(1)]
     MessageID: str | None
     Status: LineStatus
+    ReplacedJobs: NotRequired[
+        Annotated[list[str], Help("Queued jobs that have this message now, in place of another.")]
+    ]
     Error: NotRequired[str]
 
 

@@ -141,7 +141,10 @@ def _render_receipt(line: BatchLine, draft: Draft, receipt: Receipt) -> Accepted
         return {"Line": line.number, "MessageID": draft.message_id, "Status": LineStatus.KEY_FULL}
     status = LineStatus.DUPLICATE if receipt.duplicate else LineStatus.ACCEPTED
     id = draft.message_id or ids.encode(receipt.message_id)
-    return {"Line": line.number, "MessageID": id, "Status": status}
+    body: AcceptedBody = {"Line": line.number, "MessageID": id, "Status": status}
+    if receipt.replaced:
+        body["ReplacedJobs"] = list(map(ids.encode, receipt.replaced))
+    return body
 
 
 def _render_refused(line: BatchLine) -> AcceptedBody:

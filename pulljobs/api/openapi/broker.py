@@ -53,6 +53,12 @@ PUBLISHING: Final = (
     ),
     header("X-Broker-Scheduled-For", "Time by RFC 3339, at least two minutes ahead."),
     answer_header("Location", "Path of the message.", [201]),
+    answer_header(
+        "X-Broker-Replaced-Jobs",
+        "Ids of queued jobs that have this message now, in place of another, separated by commas.",
+        [201],
+        required=False,
+    ),
 )
 
 

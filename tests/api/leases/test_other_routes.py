@@ -364,6 +364,16 @@ def test_a_misspelt_field_of_a_line_is_named(census: Subscription, tokens: dict[
     assert Message.objects.count() == 1
 
 
+def test_a_line_names_the_jobs_whose_message_it_replaces(
+    census: Subscription, tokens: dict[str, str]
+) -> None:
+    Consumer.objects.update(max_queued_per_key=1, key_overflow="replace")
+    answer = _batch(tokens, b'{"Payload": "x", "Key": "k"}\n{"Payload": "y", "Key": "k"}')
+    first, second = answer.json()["Results"]  # type: ignore[attr-defined]  # of the test client
+    assert "ReplacedJobs" not in first
+    assert second["ReplacedJobs"] == [ids.encode(Job.objects.get().pk)]
+
+
 def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) -> None:
     """A batch with too many lines or bytes gets 413, and one with a wrong token 403."""
     assert _batch(tokens, b'{"Payload": "x"}\n' * 101).status_code == 413
