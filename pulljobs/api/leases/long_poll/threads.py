@@ -1,6 +1,7 @@
 """Threads that run the statements of pulls, acks and renewals, each with a database connection."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -22,6 +23,8 @@ MOST_TOGETHER: Final = 50
 """Largest number of requests that share statements."""
 WORK_SECONDS: Final = 15.0
 """Time limit of a request's work with the database, for a server that no longer answers."""
+IDLE_SECONDS: Final = 10.0
+"""Time without work after which a thread tests its connection before its next work."""
 
 T = TypeVar("T")
 
@@ -146,12 +149,9 @@ class DatabaseThreads:
         A connection that breaks is closed. The other threads then replace their connections before
         their next work.
         """
-        if getattr(self._seen, "failures", 0) != self._failures:
-            # Another thread's connection failed: this one is as old, and may fail, too.
-            self._seen.failures = self._failures
-            connections.close_all()
         try:
             with WorkDeadline(connections[self._using], WORK_SECONDS):
+                self._close_if_dead()
                 return work()
         except (DatabaseError, InterfaceError):
             raw = connections[self._using].connection
@@ -160,3 +160,18 @@ class DatabaseThreads:
                 self._failures += 1
                 self._seen.failures = self._failures
             raise
+        finally:
+            self._seen.worked_at = time.monotonic()
+
+    def _close_if_dead(self) -> None:
+        """Close the connections of this thread if that of the jobs may be dead.
+
+        It may be if that of another thread has failed, which is as old. A server or a proxy may end
+        it after some idle time, so it is then asked for an answer.
+        """
+        now, worked_at = time.monotonic(), getattr(self._seen, "worked_at", 0.0)
+        is_as_old = getattr(self._seen, "failures", 0) != self._failures
+        self._seen.failures, self._seen.worked_at = self._failures, now
+        was_idle = now - worked_at >= IDLE_SECONDS
+        if is_as_old or (was_idle and not connections[self._using].is_usable()):
+            connections.close_all()
