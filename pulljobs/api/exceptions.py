@@ -160,7 +160,8 @@ def not_allowed(method: str) -> RefusedRequest:
 def too_many_waiting(limit: int) -> RefusedRequest:
     return RefusedRequest(
         429,
-        f"{limit} pulls wait for this consumer already: come again later.",
+        f"max_waiting lets {limit} pulls of this consumer wait at once: come again later, or pull "
+        "with NoWait.",
         "max_waiting",
         retry_after=A_WHILE,
     )

@@ -36,12 +36,13 @@ def refuse_foreign_form(request: Request) -> None:
         raise exceptions.not_json()
 
 
-def read_decompressed(request: HttpRequest, largest: int) -> bytes:
+def read_decompressed(request: HttpRequest, largest: int, advice: str) -> bytes:
     """Return the body, decompressed if it has a Content-Encoding.
 
-    Raise a refusal (413) if it has more than `largest` bytes, compressed or decompressed.
+    Raise a refusal (413), with this advice, if it has more than `largest` bytes, compressed or
+    decompressed.
     """
-    return decompress(request, read_sent(request, largest), largest)
+    return decompress(request, read_sent(request, largest, advice), largest, advice)
 
 
 def read_sent(request: HttpRequest, largest: int, advice: str = SEND_LESS) -> bytes:
@@ -96,7 +97,7 @@ def _length_of(request: HttpRequest) -> int:
         return 0
 
 
-def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
+def decompress(request: HttpRequest, body: bytes, largest: int, advice: str = SEND_LESS) -> bytes:
     """Return a body decompressed by the request's Content-Encoding, which is gzip or none.
 
     Raise a refusal: 413 if the result is above `largest` bytes, 400 for another encoding or damaged
@@ -108,7 +109,7 @@ def decompress(request: HttpRequest, body: bytes, largest: int) -> bytes:
     if coding == "gzip":
         body = _gunzip(body, largest)
     if len(body) > largest:
-        raise exceptions.too_large(largest, SEND_LESS)
+        raise exceptions.too_large(largest, advice)
     return body
 
 

@@ -23,6 +23,7 @@ from pulljobs.errors import InvalidMessage, PayloadTooLarge, PublishError
 from pulljobs.publishing import Draft, Receipt, checked, publish_many
 
 FILLED: Final = re.compile(rb"\S[^\n]*")
+ADVICE: Final = "publish fewer messages at a time, or raise PULLJOBS['MAX_BATCH_BYTES']"
 
 
 class BatchLine(NamedTuple):
@@ -39,9 +40,9 @@ class BroadcastBatch(ProblemMixin, ProtocolView):
 
     def post(self, request: Request, **names: str) -> Response:
         to = publisher(request)
-        lines = list(
-            _read_lines(raw_bodies.read_decompressed(request._request, settings().MAX_BATCH_BYTES))
-        )
+        largest = settings().MAX_BATCH_BYTES
+        sent = raw_bodies.read_decompressed(request._request, largest, ADVICE)
+        lines = list(_read_lines(sent))
         drafts = [line.draft for line in lines if line.draft is not None]
         with tracing.within(request.headers):
             receipts = iter(publish_many(to.channel.name, drafts, producer=to.producer))

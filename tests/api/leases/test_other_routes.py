@@ -377,7 +377,9 @@ def test_a_line_names_the_jobs_whose_message_it_replaces(
 def test_batches_that_are_refused(census: Subscription, tokens: dict[str, str]) -> None:
     """A batch with too many lines or bytes gets 413, and one with a wrong token 403."""
     assert _batch(tokens, b'{"Payload": "x"}\n' * 101).status_code == 413
-    assert _batch(tokens, b"x" * (8 * 1024 * 1024 + 1)).status_code == 413
+    too_large = _batch(tokens, b"x" * (8 * 1024 * 1024 + 1))
+    assert too_large.status_code == 413
+    assert "raise PULLJOBS['MAX_BATCH_BYTES']" in too_large.json()["detail"]  # type: ignore[attr-defined]  # of the test client
     assert _batch({**tokens, "X-Broker-Channel-Token": "x"}, b"").status_code == 403
     assert _batch(tokens, b"").json() == {"Results": []}  # type: ignore[attr-defined]  # the client adds to it
     assert not Message.objects.exists()
