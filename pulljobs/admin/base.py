@@ -1,14 +1,17 @@
 """Base of the admins of the tables of pulljobs."""
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db import DatabaseError
+from django.contrib.admin import AdminSite
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
@@ -18,6 +21,8 @@ from pulljobs.admin.links import Links
 from pulljobs.conf import settings
 from pulljobs.storage import schema
 from pulljobs.storage.transactions import is_wait
+
+logger = logging.getLogger(__name__)
 
 View = Callable[..., HttpResponseBase]
 
@@ -42,33 +47,44 @@ class BaseAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for mypy
 
     @property
     def urls(self) -> list[URLPattern]:
-        """URL patterns of all pages, with views that report a database that may only be read."""
+        """URL patterns of all pages, with views that report errors of the database."""
         patterns: list[URLPattern] = super().urls
         for pattern in patterns:
-            pattern.callback = reporting_refusals(pattern.callback)
+            pattern.callback = reporting_database_errors(pattern.callback, self.admin_site)
         return patterns
 
 
-def reporting_refusals(view: View) -> View:
-    """Wrap a view: if the database refuses the write of a form, show why on the next page.
+def reporting_database_errors(view: View, site: AdminSite) -> View:
+    """Wrap a view of an admin site, so that users read what is wrong with the database.
 
-    Only errors that `_explain` knows are caught, such as those of a standby.
+    If it refuses the write of a form for a reason that `_explain` knows, the next page shows a
+    message. If it can't be reached, the answer is a page with status 503. Other errors are raised.
     """
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         try:
             return view(request, *args, **kwargs)
-        except DatabaseError as error:
-            if request.method != "POST" or not (reason := _explain(error)):
+        except (DatabaseError, InterfaceError) as error:
+            if request.method == "POST" and (reason := _explain(error)):
+                messages.error(request, _("The database refused a change. %s.") % reason)
+                return HttpResponseRedirect(_page_before(request))
+            if not isinstance(error, OperationalError | InterfaceError):
                 raise
-            messages.error(request, _("The database refused a change. %s.") % reason)
-            return HttpResponseRedirect(_page_before(request))
+            return _show_outage(request, site, error)
 
     return answer
 
 
-def _explain(error: DatabaseError) -> str:
+def _show_outage(request: HttpRequest, site: AdminSite, error: Exception) -> TemplateResponse:
+    """Answer with 503. Raise an error if the users are in the same database."""
+    reason = str(error).partition("\n")[0]
+    logger.warning("The database failed a page of the admin: %s", reason)
+    context = {**site.each_context(request), "title": _("Try again later"), "reason": reason}
+    return TemplateResponse(request, "admin/pulljobs/outage.html", context, status=503)
+
+
+def _explain(error: Exception) -> str:
     """Return why the database refused a write and what to do, or "" for an unknown reason."""
     if is_wait(error):
         return _("A statement met its time limit (%s): try again") % str(error).partition("\n")[0]

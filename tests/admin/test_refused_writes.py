@@ -1,4 +1,4 @@
-"""A database that may only be read shows pages, and refuses a change with a message."""
+"""Users of the admin read why the database refuses a change, or that it does not answer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from datetime import timedelta
 from unittest.mock import Mock
 
 import pytest
-from django.db import DatabaseError, OperationalError, connections
+from django.db import DatabaseError, IntegrityError, OperationalError, connections
 from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
@@ -118,5 +118,19 @@ def test_a_wait_that_is_too_long_is_reported(pause: Callable[[DatabaseError], li
 
 
 def test_another_error_stays_an_error(pause: Callable[[DatabaseError], list[str]]) -> None:
-    with pytest.raises(OperationalError, match="lost"):
-        pause(OperationalError("the connection is lost"))
+    with pytest.raises(IntegrityError, match="as it happens"):
+        pause(IntegrityError("as it happens"))
+
+
+@pytest.mark.parametrize("url", ["dashboard/", "job/", "consumer/"])
+def test_a_database_that_does_not_answer_is_named(
+    url: str, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page works where the database of the users answers."""
+    down = OperationalError("connection to server failed:\n<b>")
+    monkeypatch.setattr("pulljobs.storage.nodes.clock", Mock(side_effect=down))
+    monkeypatch.setattr("pulljobs.storage.all_jobs.window", Mock(side_effect=down))
+    answer = operator.get(f"/admin/pulljobs/{url}")
+    assert answer.status_code == 503
+    text = "The database of the jobs did not answer: connection to server failed:</p>"
+    assert text in answer.content.decode()

@@ -10,6 +10,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
+from pulljobs.admin.base import reporting_database_errors
 from pulljobs.admin.dashboard import contents, ranges
 from pulljobs.admin.links import Links
 from pulljobs.models import Dashboard
@@ -26,7 +27,8 @@ class DashboardAdmin(admin.ModelAdmin):  # type: ignore[type-arg]  # generic for
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(never_cache(self.page))
-        return [path("", view, name="pulljobs_dashboard_changelist")]
+        shown = reporting_database_errors(view, self.admin_site)
+        return [path("", shown, name="pulljobs_dashboard_changelist")]
 
     def page(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):
