@@ -35,7 +35,7 @@ loads no commands. Statements of SQL have a registry of their own, `engine.sql.a
 because Spark's executors use them without Django.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pkgutil import resolve_name
@@ -134,6 +134,11 @@ batch_listeners: Final[list[str]] = []
 """Functions `(using, batch_ids)`, called after the commit that changed counts of these batches."""
 loop_wakers: Final[dict[str, Callable[[], None]]] = {}
 """Functions that wake the loops of `worker_loops` in this process, by the name of the loop.
+
+Other processes than workers have none. Any thread may call them.
+"""
+fetch_wakers: Final[list[Callable[[Collection[int]], object]]] = []
+"""Functions `(consumer_ids)` that let this worker process look for jobs of these consumers now.
 
 Other processes than workers have none. Any thread may call them.
 """

@@ -101,6 +101,7 @@ class Child:
         self._added_report = {name: hooks.load(part)() for name, part in hooks.node_reports.items()}
         for name in self._hooked_loops:
             hooks.loop_wakers[name] = partial(self._wake_hooked, name)
+        hooks.fetch_wakers[:] = [self._on_work]
         self._listener_runner = self._make_listener()
         self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
@@ -171,6 +172,7 @@ class Child:
         deadline = time.monotonic() + self._limits.GRACEFUL_TIMEOUT.total_seconds()
         # No new claims. A claim that is already sent may return, and its jobs are released below.
         self._fetcher_runner.stop()
+        hooks.fetch_wakers.clear()
         for runner in self._watch_runners:
             runner.stop()
         for name, runner in self._hooked_runners.items():

@@ -3,7 +3,9 @@
 import time
 from typing import Final
 
+from pulljobs import hooks
 from pulljobs.conf import settings
+from pulljobs.storage import listen
 from pulljobs.workflows import children, signals, versions
 
 EVERY: Final = 10.0
@@ -23,6 +25,8 @@ class RunLoop:
 
     def __init__(self) -> None:
         self._look_at = self._take_up_at = float("-inf")
+        self._taken_up: list[int] = []
+        """Consumers of the runs that the last pass took up."""
 
     def wake(self) -> None:
         """Let the next pass sweep before its time, without ending the sleep. Thread-safe."""
@@ -31,10 +35,22 @@ class RunLoop:
     def tick(self) -> float:
         """Queue runs that other workers refused, and sweep. Return the seconds to sleep."""
         if time.monotonic() >= self._take_up_at:
-            has_more = versions.take_up(settings().DATABASE)
+            has_more = self._take_up(settings().DATABASE)
             self._take_up_at = time.monotonic() + (0.0 if has_more else TAKE_UP_SECONDS)
         if time.monotonic() >= self._look_at:
             has_more = signals.sweep(settings().DATABASE)
             children.sweep(settings().DATABASE)
             self._look_at = time.monotonic() + (0.0 if has_more else EVERY)
         return max(0.0, min(self._look_at, self._take_up_at) - time.monotonic())
+
+    def _take_up(self, using: str) -> bool:
+        """Take runs up, and look for them at once. Return True if more may be left.
+
+        The next pass wakes the other workers, in case this one had no room for the runs. To wake
+        them now would often let a worker claim them that does not accept their version.
+        """
+        listen.wake_on_commit(using, self._taken_up)
+        self._taken_up = versions.take_up(using)
+        for wake in hooks.fetch_wakers:
+            wake(self._taken_up)
+        return len(self._taken_up) >= versions.AT_ONCE

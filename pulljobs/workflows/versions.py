@@ -8,7 +8,7 @@ from pulljobs import handlers
 from pulljobs.conf import settings
 from pulljobs.diagnosis import serving
 from pulljobs.models import Consumer, Node
-from pulljobs.storage import backlog, counts, listen
+from pulljobs.storage import backlog, counts
 from pulljobs.storage.sessions import LOCK_SECONDS
 from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import retrying
@@ -54,14 +54,14 @@ def report_versions() -> dict[str, list[int]]:
     }
 
 
-def take_up(using: str) -> bool:
+def take_up(using: str) -> list[int]:
     """Queue runs whose version other workers refused and this worker accepts.
 
-    Return True if more may be left.
+    Return the consumer of each of them, at most `AT_ONCE`. The caller wakes the workers.
     """
     served = list(_read_served())
     if not served:
-        return False
+        return []
     params = {
         "channels": [each.channel for each in served],
         "consumers": [each.consumer for each in served],
@@ -70,8 +70,7 @@ def take_up(using: str) -> bool:
         "wanted": AT_ONCE,
     }
     rows = retrying(using, lambda: run(using, "take_up_runs", params, seconds=LOCK_SECONDS))
-    listen.wake_on_commit(using, [row.consumer_id for row in rows])
-    return len(rows) >= AT_ONCE
+    return [row.consumer_id for row in rows]
 
 
 def _read_served() -> Iterator[definitions.Workflow]:

@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.utils import timezone
 
-from pulljobs import handlers
+from pulljobs import handlers, hooks
 from pulljobs.errors import (
     ConfigurationError,
     StepFailed,
@@ -22,9 +22,11 @@ from pulljobs.errors import (
 )
 from pulljobs.models import Job
 from pulljobs.states import State
+from pulljobs.storage import listen
 from pulljobs.testing import drain
 from pulljobs.workflows import AsyncRun, Run, definitions, reading, signal, versions, workflow
 from pulljobs.workflows.failures import decode_failure, encode_failure
+from pulljobs.workflows.loop import RunLoop
 from pulljobs.workflows.models import RunSignal, WorkflowRun, WorkflowStep
 from tests.factories import USING
 from tests.handling import registry_of_its_own
@@ -388,6 +390,29 @@ def test_a_run_of_another_version_is_claimed_once_and_left_to_workers_that_accep
         versions.take_up(USING)
         [ran] = drain()
     assert (ran.job.result, ran.job.state) == (1, State.DELIVERED)
+
+
+def test_a_worker_looks_first_for_the_runs_that_it_takes_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next pass wakes the others, one of which may not accept the version of the runs."""
+    own: list[list[int]] = []
+    others: list[list[int]] = []
+    monkeypatch.setattr(hooks, "fetch_wakers", [lambda ids: own.append(list(ids))])
+    monkeypatch.setattr(listen, "wake_on_commit", lambda using, ids: others.append(list(ids)))
+    bench.workflow(lambda run: run.version, version=2, oldest_version=2)
+    run_id = bench.start()
+    WorkflowRun.objects.create(id=run_id, workflow="old", version=1)
+    drain()
+    with registry_of_its_own():
+        definitions._registered.clear()
+        bench.workflow(lambda run: run.version, version=1)
+        others.clear()
+        runs = RunLoop()
+        runs.tick()
+        assert (own, others) == ([[bench.consumer.pk]], [[]])
+        runs._take_up(USING)
+        assert (own, others) == ([[bench.consumer.pk], []], [[], [bench.consumer.pk]])
 
 
 def test_a_run_that_an_operator_made_due_is_not_taken_up_from_its_sleep(bench: Bench) -> None:
