@@ -23,7 +23,7 @@ MOST_TOGETHER: Final = 50
 """Largest number of requests that share statements."""
 WORK_SECONDS: Final = 15.0
 """Time limit of a request's work with the database, for a server that no longer answers."""
-IDLE_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 1.0
 """Time without work after which a thread tests its connection before its next work."""
 
 T = TypeVar("T")
