@@ -302,6 +302,7 @@ def runs_in_timeline(text: str) -> list[str]:
     return re.findall(r'<strong>started</strong> <span class="quiet">(.*?)</span>', text)
 
 
+@pytest.mark.owner
 def test_the_page_of_a_settlement_shows_seconds(operator: Client, consumer: Consumer) -> None:
     """Times are shown to the second, because times in minutes are equal for most jobs."""
     job = JobFactory.create(consumer=consumer, state=State.DEAD)
