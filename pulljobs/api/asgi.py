@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 from weakref import ReferenceType
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
@@ -122,8 +122,10 @@ def _on_event_loop(handler: ASGIHandler) -> Application:
         with suppress(RequestAborted), await handler.read_body(receive) as body:
             set_script_prefix(get_script_prefix(scope))
             request, refused = handler.create_request(scope, body)
-            answer = _answer(handler, request, send) if request else _send(handler, refused, send)
-            response = await _unless_disconnected(answer, receive)
+            if refused is not None:
+                await handler.send_response(refused, send)
+                return
+            response = await _unless_disconnected(_answer(handler, request, send), receive)
             if response is not None:
                 _release_resources(response)
                 # Sessions, messages and users refer to their request. Without this, each pull
@@ -141,12 +143,9 @@ def _release_resources(response: Any) -> None:
 
 
 async def _answer(handler: ASGIHandler, request: Any, send: Any) -> HttpResponseBase:
-    return await _send(handler, await handler.run_get_response(request), send)
-
-
-async def _send(handler: ASGIHandler, response: Any, send: Any) -> HttpResponseBase:
+    response = await handler.run_get_response(request)
     await handler.send_response(response, send)
-    return cast("HttpResponseBase", response)
+    return response
 
 
 async def _unless_disconnected(

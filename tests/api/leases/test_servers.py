@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from asgiref.sync import SyncToAsync, async_to_sync
+from django.core.asgi import get_asgi_application
 from django.core.management import call_command
 from django.core.signals import request_finished, request_started
 from django.db import OperationalError, connection
@@ -185,6 +186,22 @@ def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
     """A client that sends a body above the limit gets the answer 413."""
     refused = puller.post("ack", bytes(20 * MIB))
     assert (refused.status_code, refused.json()["code"]) == (413, "body_too_large")
+
+
+def test_a_request_that_django_can_not_read_is_refused() -> None:
+    """A query that is not UTF-8, which some servers pass on, gets Django's 400 and no traceback."""
+    received, sent = iter([{"type": "http.request"}]), list[Any]()
+
+    async def receive() -> Any:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/channel/a/consumer/b/pull"}
+    wrapped = with_pulls(get_asgi_application())
+    async_to_sync(wrapped)({**scope, "query_string": b"a=\xff"}, receive, send)
+    assert [message.get("status") for message in sent] == [400, None]
 
 
 def test_log_lines_of_a_request_bear_its_id(
