@@ -80,8 +80,11 @@ def check_request(request: HttpRequest, render: Render) -> HttpResponse | None:
 
 
 def check_signature(signature: str, body: bytes) -> None:
-    """Raise a refusal unless the header signs the body: 401 if malformed, 403 if old or wrong."""
-    parts = dict(part.partition("=")[::2] for part in signature.split(","))
+    """Raise a refusal unless the header signs the body: 401 if malformed, 403 if old or wrong.
+
+    As in the reference broker, there may be spaces around the comma.
+    """
+    parts = dict(part.strip().partition("=")[::2] for part in signature.split(","))
     if signature.count(",") != 1 or set(parts) != {"t", "v1"} or not _SECONDS.fullmatch(parts["t"]):
         raise access_refusals.unsigned()
     if abs(time.time() - int(parts["t"])) > settings().GATEWAY_TOLERANCE.total_seconds():

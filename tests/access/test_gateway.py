@@ -61,6 +61,11 @@ def test_what_is_signed_passes_with_its_body() -> None:
     assert (answer.status_code, answer.content) == (200, BODY)
 
 
+def test_spaces_may_be_around_the_comma() -> None:
+    """The reference broker takes such a signature, and so clients of it may send one."""
+    assert call(signature().replace(",", " , ")).status_code == 200
+
+
 def test_an_empty_body_is_signed_too() -> None:
     assert call(signature(b""), b"").status_code == 200
 
@@ -84,7 +89,8 @@ def test_any_of_the_secrets_will_do_so_that_they_can_be_changed() -> None:
         "t=1.5,v1=00",
         "t=,v1=",
         "t=" + "9" * 40 + ",v1=00",
-        "t=1, v1=00",
+        "t= 1,v1=00",
+        "t =1,v1=00",
         "\u00e4=1,v1=00",
     ],
 )
