@@ -36,7 +36,7 @@ def refuse_foreign_form(request: Request) -> None:
         raise exceptions.not_json()
 
 
-def read_decompressed(request: HttpRequest, largest: int, advice: str) -> bytes:
+def read_decompressed(request: HttpRequest, largest: int, advice: str = SEND_LESS) -> bytes:
     """Return the body, decompressed if it has a Content-Encoding.
 
     Raise a refusal (413), with this advice, if it has more than `largest` bytes, compressed or
@@ -143,7 +143,7 @@ def read_form(request: Request, *, or_json: bool = False) -> QueryDict:
     """
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != FORM:
         raise exceptions.not_a_form(", or JSON" if or_json else "")
-    body = read_sent(request._request, LARGEST_FORM, "send shorter fields")
+    body = read_decompressed(request._request, LARGEST_FORM, "send shorter fields")
     try:
         return QueryDict(body, encoding="utf-8")
     except TooManyFieldsSent as error:

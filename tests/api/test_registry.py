@@ -1,8 +1,10 @@
 """Producers, channels and consumers: GET, PUT and DELETE, and the permissions that they need."""
 
 import base64
+import gzip
 import re
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,7 +26,7 @@ from pulljobs.pulling import Puller
 from pulljobs.states import State
 from pulljobs.storage import dead, throttles
 from tests.api.caller import job_in, kill, subscription
-from tests.api.management import Manager, user
+from tests.api.management import FORM, Manager, user
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import at_once
 
@@ -829,6 +831,21 @@ def test_each_verb_needs_its_permission(
         *expected[:2],
         expected[2] if put.status_code != 200 else 403,
     ]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [(FORM, b"token=t-1&name=Shop"), ("application/json", b'{"token": "t-1", "name": "Shop"}')],
+)
+def test_a_compressed_body_is_read(content_type: str, body: bytes, manager: Manager) -> None:
+    """A compressed form is no form with other fields, after which the token would be random."""
+    headers = {**manager.headers, "Content-Encoding": "gzip"}
+    put: Any = partial(manager.client.put, "/producer/p", content_type=content_type)
+    made = put(gzip.compress(body), headers=headers)
+    assert (made.status_code, made.json()["Token"], made.json()["Name"]) == (200, "t-1", "Shop")
+    large = put(gzip.compress(body + b"&" * 20_000), headers=headers)
+    assert (large.status_code, b"send shorter fields" in large.content) == (413, True)
+    assert put(body, headers=headers).status_code == 400
 
 
 @pytest.mark.parametrize("url", ITEMS)

@@ -33,7 +33,8 @@ def _read_given(request: Request) -> GivenFields:
     if request.META.get("CONTENT_TYPE", "").partition(";")[0] != raw_bodies.JSON:
         form = cast("Mapping[str, str]", raw_bodies.read_form(request, or_json=True))
         return {name.lower(): value for name, value in form.items()}
-    text = raw_bodies.read_sent(request._request, raw_bodies.LARGEST_FORM, "send shorter fields")
+    largest, advice = raw_bodies.LARGEST_FORM, "send shorter fields"
+    text = raw_bodies.read_decompressed(request._request, largest, advice)
     return read_object(text, exceptions.bad_body)
 
 

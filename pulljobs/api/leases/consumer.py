@@ -41,7 +41,9 @@ class PauseView(ProblemMixin, UserView):
         raw_bodies.refuse_foreign_form(request)
         consumer = consumer_of(names)
         until = _read_until(
-            raw_bodies.read_sent(request._request, LARGEST_BODY, "send Until and nothing else")
+            raw_bodies.read_decompressed(
+                request._request, LARGEST_BODY, "send Until and nothing else"
+            )
         )
         operating.pause(consumer, until)
         auditing.note_pause(consumer, until, by=user_name(request))

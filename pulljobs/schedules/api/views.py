@@ -114,7 +114,7 @@ class ScheduleView(ScheduleUserView):
 
         For an existing one, If-Unmodified-Since must be the Last-Modified of its newest version.
         """
-        sent = raw_bodies.read_sent(request._request, settings().MAX_BATCH_BYTES)
+        sent = raw_bodies.read_decompressed(request._request, settings().MAX_BATCH_BYTES)
         options = read_options(read_body(ScheduleFormBody, sent))
         with refusing():
             _put(request, schedule, options)
@@ -246,4 +246,4 @@ def _link(request: Request, query: Mapping[str, str] | None) -> str | None:
 
 
 def _read_small(request: Request) -> bytes:
-    return raw_bodies.read_sent(request._request, LARGEST_BODY)
+    return raw_bodies.read_decompressed(request._request, LARGEST_BODY)

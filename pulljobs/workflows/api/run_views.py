@@ -114,7 +114,7 @@ class SendSignalByToken(ProblemMixin, ProtocolView):
 
 def read_payload(request: Request) -> Any:
     """Return the body parsed as JSON, or None if it is empty. Raise ValueError if it is no JSON."""
-    sent = raw_bodies.read_sent(request._request, settings().MAX_RESULT_BYTES)
+    sent = raw_bodies.read_decompressed(request._request, settings().MAX_RESULT_BYTES)
     if not sent.strip():
         return None
     try:

@@ -198,4 +198,4 @@ def _link(request: Request, query: Mapping[str, str]) -> str:
 
 
 def _read(request: Request) -> bytes:
-    return raw_bodies.read_sent(request._request, settings().MAX_BATCH_BYTES)
+    return raw_bodies.read_decompressed(request._request, settings().MAX_BATCH_BYTES)
