@@ -1,6 +1,6 @@
 """Reaper in server processes of the HTTP API, so that leases expire where no worker runs.
 
-It is a thread that begins with the first lease of the process.
+It is a thread that begins with the first request for jobs to the process.
 """
 
 import atexit
@@ -58,7 +58,7 @@ class ServingReaper:
 def ensure_reaping() -> None:
     """Start the reaper of this process unless it runs, or PULLJOBS['REAP_WHILE_SERVING'] is False.
 
-    The API calls this for each request that claims, settles or renews jobs.
+    The API calls this for each request that lists, claims, settles or renews jobs.
     """
     global _runner
     if not settings().REAP_WHILE_SERVING:

@@ -21,7 +21,7 @@ from pulljobs.api import reaping
 from pulljobs.engine import deadlines
 from pulljobs.models import Job, Lease, ScheduledMessage
 from pulljobs.pulling import Puller
-from tests.api.caller import Caller, Subscription, publish, subscription
+from tests.api.caller import Caller, Subscription, publish, subscription, taken_by_post
 from tests.api.test_broker_clients import SERVERS, serving
 from tests.factories import USING
 from tests.sessions import Thread, blocked_by, pass_time, query, session, wait_until
@@ -99,6 +99,16 @@ def test_scheduled_messages_are_published_where_no_worker_runs(short: Subscripti
     with override_settings(PULLJOBS=OFTEN):
         assert Caller(short).move(job_id, "INFLIGHT").status_code == 202
         wait_until(lambda: Job.objects.count() == 2)
+
+
+def test_a_client_that_only_lists_gets_the_jobs_of_one_that_crashed(short: Subscription) -> None:
+    """It does after a restart of the server, too: the list shows nothing that it could take."""
+    job_id, caller = publish(), Caller(short)
+    taken_by_post(short, job_id)
+    with override_settings(PULLJOBS=OFTEN):
+        assert caller.queued().content == b'{"Result":[]}'
+        pass_time()
+        wait_until(lambda: is_back(job_id))
 
 
 def test_a_reaper_whose_connection_falls_silent_goes_on(

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from pulljobs import auditing, ids, operating
-from pulljobs.api import error_answers, exceptions
+from pulljobs.api import error_answers, exceptions, reaping
 from pulljobs.api.authentication import caller, user_authenticators, user_name
 from pulljobs.api.base_views import PullConsumerView, consumer_of
 from pulljobs.api.broker import listing
@@ -49,6 +49,7 @@ class QueuedJobs(PullConsumerView):
         return error_answers.as_problem if self._purges else super().get_exception_handler()
 
     def get(self, request: Request, **names: str) -> Response:
+        reaping.ensure_reaping()  # Or a client that only lists would wait for ever after a restart.
         consumer, limit, after = caller(request).pk, read_limit(request), _read_after(request)
         # A job more than asked for shows that there is a next page.
         jobs = listing.queued(consumer, limit + 1, after)
