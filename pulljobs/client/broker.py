@@ -32,6 +32,8 @@ LATE_SHARE: Final = 0.5
 """Share of a lease by which its end may be noticed late without blaming this process."""
 EARLY_PAUSE: Final = 1.0
 STARVED: Final = 0.85
+FORGOTTEN_AFTER: Final = 600.0
+"""Seconds after which a lost broker is forgotten that no lookup has brought back."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -111,7 +113,7 @@ class Broker:
             async with asyncio.timeout(self.patience(message)):
                 await self._renew([message], seconds)
         except TimeoutError as error:
-            raise Unreachable(f"{self.link.base_url} is away: nothing was renewed.") from error
+            raise Unreachable(f"{self.link.shown_url} is away: nothing was renewed.") from error
         if message.revoked:
             raise LeaseLost(message.id)
         if message.is_unanswered:
@@ -207,6 +209,16 @@ class Broker:
                 self._asking.cancel()
             self.room.wake()
 
+    @property
+    def is_forgotten(self) -> bool:
+        """True if the broker was lost so long ago that its address is probably gone for good.
+
+        Only a lookup can bring it back, as a new broker. All its leases have ended.
+        """
+        share = self.share
+        is_lost = self.link.is_discovered and not share.live and not share.taken
+        return is_lost and now() - share.down_at > FORGOTTEN_AFTER
+
     def begin(self, message: Held) -> bool:
         """Note that a handler begins, and return True, or False if it must not begin.
 
@@ -244,13 +256,15 @@ class Broker:
         body = bodies.pull(batch, request_id, expires=expires)
         request = self.link.make_request("pull", body, expires + GRACE)
         with self.room.asking(self.share, batch):
-            asking = self._asking = asyncio.create_task(self.link.ask(request))
+            asking = self._asking = asyncio.create_task(self.link.ask(request, may_give_up=True))
             if not await self.room.unless_interrupted(asking):
                 if request.in_doubt and not self.share.forfeited:
                     await self._recall(request_id)
                 return
             try:
                 pulled = bodies.pulled(asking.result(), self.link.limits, asked_at)
+            except Unreachable:  # The room is for other brokers.
+                return
             except BadRequest:
                 if await self.link.has_new_limits():
                     return

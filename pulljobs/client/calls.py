@@ -102,7 +102,8 @@ def checked(answer: Answer) -> Answer:
             was_sent=status not in TOO_EARLY,
             retry_after=_retry_after(answer.headers),
         )
-    raise REFUSALS.get(status, BadRequest)(status, sentence, code)
+    usual = NotFound if status < 400 else BadRequest  # No broker redirects.
+    raise REFUSALS.get(status, usual)(status, sentence, code)
 
 
 def _problem(answer: Answer) -> tuple[str, str | None]:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from pulljobs.client.bodies import Draft, Receipt
-from pulljobs.client.connecting import Connection, Subscription
+from pulljobs.client.connecting import Connection, Subscription, without_login
 from pulljobs.client.consumer import Consumer
 from pulljobs.client.errors import ClientError, LeaseLost
 from pulljobs.client.executing import Command
@@ -85,8 +85,12 @@ def _fetch(options: argparse.Namespace) -> None:
     subscription = _subscription(address)
     with PullConsumer(address.base_url, subscription, connection=_connection(options)) as consumer:
         messages = consumer.fetch(options.n, options.timeout)
-        for message in messages:
-            print(json.dumps(_shown(message)), flush=True)
+        try:
+            for message in messages:
+                print(json.dumps(_shown(message)), flush=True)
+        except BaseException:  # Such as that of a pipe whose reader has ended.
+            consumer.release_all(messages)
+            raise
         end = consumer.release_all if options.release else consumer.ack_all
         for lost in end(messages):
             raise LeaseLost(lost.id)
@@ -186,8 +190,8 @@ def _parse_url(url: str) -> _Address:
     if separator and len(names) == 3 and names[1] == "consumer" and all(names):
         return _Address(base_url, names[0], names[2])
     raise ConfigurationError(
-        f"{url!r} names no channel: write http://HOST/channel/NAME to publish, and else "
-        "http://HOST/channel/NAME/consumer/NAME."
+        f"{without_login(url)!r} names no channel: write http://HOST/channel/NAME to publish, "
+        "and else http://HOST/channel/NAME/consumer/NAME."
     )
 
 

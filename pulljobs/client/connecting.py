@@ -1,6 +1,8 @@
 """Connections to brokers: their URLs, some of which are refused, identity and TLS."""
 
+import ipaddress
 import platform
+import re
 import socket
 import ssl
 import time
@@ -30,6 +32,7 @@ USER_AGENT: Final = f"pulljobs/{__version__} python/{platform.python_version()}"
 GZIP_FROM: Final = 16 * 1024
 CONNECT_SECONDS: Final = 5.0
 LARGEST_PORT: Final = 65_535
+LOGIN: Final = re.compile(r"//[^/?#]*@")
 UNUSABLE_PROXY: Final = "The proxy in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used: "
 C = TypeVar("C")
 
@@ -75,6 +78,8 @@ class Connection:
             "timeout": CONNECT_SECONDS,  # each request has its own
             "transport": self.transport,
             "verify": self._tls(base_url),
+            # A proxy would get the tokens, and reach its own machine in place of this one.
+            "trust_env": not is_loopback(base_url),
             "limits": httpx.Limits(max_connections=None, keepalive_expiry=60.0),
         }
 
@@ -91,11 +96,17 @@ class Connection:
         """Return the TLS context for an https URL, or False for others, which need none."""
         if self.transport is not None or urlsplit(base_url).scheme != "https":
             return False
-        context = ssl.create_default_context(cafile=self.ca_file)
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate is not None:
+                context.load_cert_chain(*self.certificate)
+        except OSError as error:  # It names no file.
+            named = [file for file in (self.ca_file, *(self.certificate or ())) if file]
+            raise ConfigurationError(
+                f"The certificates in {' or '.join(named)} cannot be used: {error}"
+            ) from error
         if not self.verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        if self.certificate is not None:
-            context.load_cert_chain(*self.certificate)
         return context
 
 
@@ -155,8 +166,24 @@ def base_of(url: str) -> str:
         parts = httpx.URL()
     has_address = _is_host(parts.raw_host.decode()) and _is_port(parts.port)
     if parts.scheme not in ("http", "https") or not has_address:
-        raise ConfigurationError(f"{url!r} is no URL of a broker: http://localhost:8000 is one.")
+        raise ConfigurationError(
+            f"{without_login(str(url))!r} is no URL of a broker: http://localhost:8000 is one."
+        )
     return url.rstrip("/")
+
+
+def without_login(url: str) -> str:
+    """Return a URL as errors and log lines show it: with `***` in place of name and password."""
+    return LOGIN.sub("//***@", url, count=1)
+
+
+def is_loopback(url: str) -> bool:
+    """Return True if the host of a URL is this machine: localhost, or a loopback address."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _is_port(port: int | None) -> bool:

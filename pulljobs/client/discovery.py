@@ -8,7 +8,14 @@ from urllib.parse import urlsplit
 
 from pulljobs.client import log
 from pulljobs.client.calls import Call, checked
-from pulljobs.client.connecting import CHANNEL_TOKEN, Connection, Subscription, base_of, httpx
+from pulljobs.client.connecting import (
+    CHANNEL_TOKEN,
+    Connection,
+    Subscription,
+    base_of,
+    httpx,
+    without_login,
+)
 from pulljobs.client.errors import Refused, Unreachable
 from pulljobs.client.sending import AsyncSender
 from pulljobs.errors import ConfigurationError
@@ -30,7 +37,8 @@ class Discovery:
     ) -> None:
         """Take the lookup URLs to poll, and the interval of the polls in seconds.
 
-        After each poll `on_address` is called with the base URL of every broker.
+        `on_address` is called with the base URL of each broker that a lookup returns, at once: a
+        lookup that answers late, or not at all, delays no other.
         """
         tokens = {CHANNEL_TOKEN: subscription.channel_token}
         self._senders = {url: AsyncSender(url, tokens, connection) for url in urls}
@@ -39,34 +47,31 @@ class Discovery:
 
     async def poll_forever(self) -> None:
         while True:
-            for url in await self._poll():
-                self._on_address(url)
+            await self._poll()
             await asyncio.sleep(self._interval * random.uniform(1 - JITTER, 1 + JITTER))
 
     async def close(self) -> None:
         for sender in self._senders.values():
             await sender.close()
 
-    async def _poll(self) -> list[str]:
-        """Return the base URLs of brokers that the lookups know, sorted.
-
-        Lookups that are unreachable or answer with an error know none. If each of them answers
-        with an error, raise it as Refused.
-        """
-        results = await asyncio.gather(*(self._ask(url) for url in self._senders))
-        refusals = [result for result in results if isinstance(result, Refused)]
+    async def _poll(self) -> None:
+        """Ask all lookups. If each of them answers with an error, raise it as Refused."""
+        results = await asyncio.gather(*map(self._ask, self._senders))
+        refusals = [refusal for refusal in results if refusal is not None]
         if len(refusals) == len(results):
             raise refusals[0]
-        return sorted(set().union(*(urls for urls in results if not isinstance(urls, Refused))))
 
-    async def _ask(self, url: str) -> set[str] | Refused:
+    async def _ask(self, url: str) -> Refused | None:
+        """Report the brokers that the lookup at `url` returns. Return the error in its answer."""
         try:
             answer = checked(await self._senders[url].send(Call("GET", self._path)))
             addresses = answer.json().get("Addresses", [])
         except (Unreachable, Refused) as error:
-            log.lookup_failed(url, error)
-            return error if isinstance(error, Refused) else set()
-        return set(_usable(url, addresses if isinstance(addresses, list) else [addresses]))
+            log.lookup_failed(without_login(url), error)
+            return error if isinstance(error, Refused) else None
+        for base in _usable(url, addresses if isinstance(addresses, list) else [addresses]):
+            self._on_address(base)
+        return None
 
 
 def _usable(url: str, addresses: list[Any]) -> Iterator[str]:
@@ -78,9 +83,9 @@ def _usable(url: str, addresses: list[Any]) -> Iterator[str]:
         try:
             base = base_of(str(address))
         except ConfigurationError as error:
-            log.address_left_out(url, error)
+            log.address_left_out(without_login(url), error)
             continue
         if urlsplit(url).scheme == "https" != urlsplit(base).scheme:
-            log.not_by_tls(url, base)
+            log.not_by_tls(without_login(url), without_login(base))
         else:
             yield base

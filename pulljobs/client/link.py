@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pulljobs.client import bodies, log
 from pulljobs.client.bodies import Limits
 from pulljobs.client.calls import LATER, Answer, Call, checked
+from pulljobs.client.connecting import without_login
 from pulljobs.client.errors import NotFound, NotPullable, Unreachable
 from pulljobs.client.flows import GRACE, MOST_OUTCOMES
 from pulljobs.client.sending import AsyncSender
@@ -43,7 +44,7 @@ class Link:
         each attempt needs a call of `connect`. `on_change` is called with True when the link is up,
         and with False when it is down.
         """
-        self.base_url, self._path = base_url, path
+        self.shown_url, self._path = without_login(base_url), path
         self._sender, self._again, self._on_change = sender, again, on_change
         self.limits = Limits()
         self._error: Exception | None = None
@@ -57,6 +58,11 @@ class Link:
     def is_up(self) -> bool:
         """True if the link is up, so that requests do not wait."""
         return self._up.is_set()
+
+    @property
+    def is_discovered(self) -> bool:
+        """True if a lookup has named the broker, and has to name it again when it was lost."""
+        return self._again is None
 
     def connect(self, pause: float = 0.0) -> None:
         """Connect after a pause in seconds, in a task, unless the link is up or that task runs."""
@@ -72,11 +78,12 @@ class Link:
         """Return a request to the consumer. `seconds` is how long the broker may take to answer."""
         return Request(Call("POST", f"{self._path}/{verb}", body, seconds))
 
-    async def ask(self, request: Request) -> Answer:
+    async def ask(self, request: Request, *, may_give_up: bool = False) -> Answer:
         """Send a request, again after each outage, until there is an answer.
 
         The request's `in_doubt` is then True if the broker may have acted on an earlier attempt.
         Raise Refused, or the error that has ended the link for good, such as that of a wrong URL.
+        With `may_give_up`, raise Unreachable when the broker has certainly not acted on it.
         """
         while True:
             await self._up.wait()
@@ -84,10 +91,12 @@ class Link:
                 raise self._error
             before, request.in_doubt = request.in_doubt, True
             try:
-                answer = checked(await self._sender.send(request.call))
+                answer = await self._send(request.call)
             except Unreachable as trouble:
                 request.in_doubt = before or trouble.was_sent
                 await self._after(trouble)
+                if may_give_up and not request.in_doubt:
+                    raise
             else:
                 request.in_doubt, self._failures = before, 0
                 return answer
@@ -109,6 +118,23 @@ class Link:
                 await self._connecting
         await self._sender.close()
 
+    async def _send(self, call: Call) -> Answer:
+        """Send a request once and return its answer, if it is a success.
+
+        A server that a lookup named, and that answers like no broker, counts as away: its address
+        may be that of another server by now, and the other brokers still have jobs.
+        """
+        answer = await self._sender.send(call)
+        try:
+            checked(answer)
+            if self.is_discovered:
+                answer.json()
+        except NotFound as error:
+            if self.is_discovered and error.code is None:
+                raise Unreachable(str(error), was_sent=False) from error
+            raise
+        return answer
+
     async def _after(self, trouble: Unreachable) -> None:
         if trouble.status in LATER:  # only this request has to wait
             await asyncio.sleep(max(trouble.retry_after, 1.0))
@@ -116,7 +142,7 @@ class Link:
             self._failures += 1
             self._up.clear()
             self._on_change(False)
-            log.lost_broker(self.base_url, trouble)
+            log.lost_broker(self.shown_url, trouble)
             self._connect_after(trouble)
 
     def _connect_after(self, trouble: Unreachable) -> None:
@@ -147,12 +173,12 @@ class Link:
             answer = checked(await self._sender.send(Call("GET", f"{self._path}/info", b"", GRACE)))
             self.limits = bodies.limits(answer)
         except Unreachable as trouble:
-            log.still_away(self.base_url, trouble)
+            log.still_away(self.shown_url, trouble)
             return trouble
         except NotFound:
-            log.without_limits(self.base_url)
+            log.without_limits(self.shown_url)
         except NotPullable:
-            log.not_pullable(self.base_url)
+            log.not_pullable(self.shown_url)
         except Exception as error:  # or the client would wait for this broker silently
             self._error = error
         self._up.set()

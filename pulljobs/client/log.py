@@ -35,6 +35,10 @@ def pulling_from(base_url: str) -> None:
     logger.info("Pulling from %s.", base_url)
 
 
+def forgotten(base_url: str) -> None:
+    logger.info("%s is forgotten, because no lookup has brought it back.", base_url)
+
+
 def lookup_failed(url: str, trouble: Exception) -> None:
     logger.warning("Lookup at %s failed: %s", url, trouble)
 

@@ -170,6 +170,11 @@ class Outbox:
         if self.locked:
             self._has_locked.set()
 
+    def lose_all(self) -> None:
+        """Let all held messages go, because their outcomes can't be sent any more."""
+        if self.held:
+            self._lose(list(self.held))
+
     def _lose(self, messages: list[Held]) -> None:
         self._let_go(messages)
         self.counts["lost"] += len(messages)

@@ -29,7 +29,7 @@ class Share:
     """Messages that one broker may take of the limit, and those that it has taken."""
 
     live: bool = False
-    down_at: float = 0.0
+    down_at: float = field(default_factory=time.monotonic)
     forfeited: bool = False
     """True if the broker was away until its leases had ended."""
     fresh: bool = True

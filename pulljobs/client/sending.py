@@ -1,4 +1,4 @@
-"""Senders, which run flows over httpx, and change servers after an outage or an answer of 503."""
+"""Senders, which run flows over httpx, and change servers after an outage or an answer of 5xx."""
 
 import asyncio
 import gzip
@@ -22,7 +22,8 @@ UNSENDABLE: Final = (
     "The request cannot be sent: a header has a character that HTTP does not allow. "
     "Look at the producer's id and the worker_id."
 )
-UNAVAILABLE: Final = 503
+FAILURE: Final = 500
+"""Lowest status of answers after which the next server is used."""
 SLOW: Final = "The broker answers too slowly: its answer was not complete in time."
 TRANSFER_SECONDS: Final = 60.0
 """Longest time in seconds from the first byte of an answer to its last."""
@@ -95,7 +96,7 @@ class Sender:
         except Unreachable as error:
             self._servers.leave(server)
             return error
-        if answer.status == UNAVAILABLE:
+        if answer.status >= FAILURE:
             self._servers.leave(server)
         return answer
 
@@ -155,7 +156,7 @@ class AsyncSender:
         except Unreachable:
             self._servers.leave(server)
             raise
-        if answer.status == UNAVAILABLE:
+        if answer.status >= FAILURE:
             self._servers.leave(server)
         return answer
 
@@ -225,7 +226,7 @@ def _resume(flow: Flow[T], result: CallResult) -> Call | Pause:
 def _request(call: Call, connection: Connection) -> dict[str, Any]:
     body, gzip_from = call.body, connection.gzip_from
     headers = {"Content-Type": "application/json"} if body else {}
-    if gzip_from is not None and len(body) >= gzip_from:
+    if body and gzip_from is not None and len(body) >= gzip_from:
         body = gzip.compress(body, 1)
         headers["Content-Encoding"] = "gzip"
     return {

@@ -12,7 +12,7 @@ from pulljobs.client import log
 from pulljobs.client.argument_checks import check_counts, check_hooks, check_seconds
 from pulljobs.client.bodies import Settlement
 from pulljobs.client.broker import Broker
-from pulljobs.client.connecting import Connection, Subscription
+from pulljobs.client.connecting import Connection, Subscription, without_login
 from pulljobs.client.discovery import Discovery
 from pulljobs.client.errors import Unreachable
 from pulljobs.client.flows import GRACE
@@ -122,7 +122,7 @@ class Session:
 
     def _connect(self, url: str) -> None:
         if url not in self._brokers:
-            log.pulling_from(url)
+            log.pulling_from(without_login(url))
             self._add(url, None)
         self._brokers[url].link.connect()
 
@@ -148,17 +148,20 @@ class Session:
             auto_renew=options.auto_renew,
         )
         broker.recipient = AwaitedRecipient(broker) if is_async else ThreadRecipient(broker)
-        self._start(broker.pull_forever())
-        self._start(broker.outbox.flush_forever())
-        self._start(broker.outbox.settle_locked_forever())
-        self._start(self._look_after(broker))
-        self._start(self._keep(broker))
+        work = (
+            broker.pull_forever(),
+            broker.outbox.flush_forever(),
+            broker.outbox.settle_locked_forever(),
+            self._keep(broker),
+        )
+        self._start(self._look_after(url, broker, list(map(self._start, work))))
         broker.link.connect()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -166,13 +169,26 @@ class Session:
             self._error = self._error or error
             self.stop()
 
-    async def _look_after(self, broker: Broker) -> None:
-        while True:
+    async def _look_after(
+        self, url: str, broker: Broker, tasks: "Iterable[asyncio.Task[None]]"
+    ) -> None:
+        """Check the leases of a broker until it is forgotten, and then end its tasks.
+
+        Otherwise a client that runs for weeks would keep each server that a lookup ever named.
+        """
+        while not broker.is_forgotten:
             await asyncio.sleep(broker.look_seconds)
             broker.release_ending()
             broker.note_ends()
             broker.forget_expired(set(self._pool.running))
             broker.forfeit_if_lost()
+        log.forgotten(broker.link.shown_url)
+        del self._brokers[url]
+        for task in tasks:
+            task.cancel()
+        broker.outbox.lose_all()
+        self.room.shares.remove(broker.share)
+        await broker.link.close()
 
     async def _keep(self, broker: Broker) -> None:
         """Renew leases of a broker when they are due, in a task of its own.

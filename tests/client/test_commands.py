@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import httpx
 import pytest
 
-from pulljobs.client import log
+from pulljobs.client import commands, log
 from pulljobs.client.commands import main
 from pulljobs.client.executing import variables
 from tests.client.broker import FakeBroker
@@ -75,6 +75,21 @@ def test_an_error_hides_no_id_from_before_it(tmp_path: Path, capsys: Capture) ->
     assert output.out.split() == published(broker)
     assert len(broker.jobs) == 25
     assert output.err == "pulljobs: no more\n"
+
+
+def test_what_can_not_be_printed_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The messages of a `fetch` go back uncharged if its stdout is a pipe without a reader."""
+    broker = FakeBroker()
+    broker.publish(3)
+
+    def fail(*_texts: str, flush: bool = False, file: Any = None) -> None:
+        if flush:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(commands, "print", fail, raising=False)
+    with served_at(broker) as url:
+        assert main(["fetch", f"{url}/channel/orders/consumer/census", "-n", "3"]) == 1
+    assert [(job.state, job.deliveries) for job in broker.jobs] == [("QUEUED", 0)] * 3
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "some"])

@@ -46,7 +46,7 @@ from pulljobs.client.strategies import RECONNECT, REQUEUE, exponential, full_jit
 from pulljobs.errors import ConfigurationError, PulljobsError
 from tests.client.broker import FakeBroker
 from tests.client.names import SHOP, SUBSCRIPTION
-from tests.sessions import Thread
+from tests.sessions import Thread, wait_until
 
 SECRET = base64.b64encode(b"shared by both sides").decode()
 
@@ -129,6 +129,15 @@ def test_TLS_is_verified_unless_turned_off(tmp_path: Path) -> None:
         both = Connection(ca_file=theirs[0], certificate=ours)
         assert fetch_info(url, both) == {"NumQueued": 3}
         assert fetch_info(url, Connection(verify=False, certificate=ours)) == {"NumQueued": 3}
+
+
+@pytest.mark.parametrize("wrong", ["ca_file", "certificate"])
+def test_files_of_certificates_that_can_not_be_used_are_named(wrong: str, tmp_path: Path) -> None:
+    """The error names the files, because those of the module ssl name none."""
+    missing = str(tmp_path / "missing.pem")
+    given: Any = {wrong: missing if wrong == "ca_file" else (missing, missing)}
+    with pytest.raises(ConfigurationError, match=r"missing\.pem.* cannot be used: .*No such file"):
+        PullConsumer("https://b", SUBSCRIPTION, connection=Connection(**given))
 
 
 def test_a_broker_has_a_url() -> None:
@@ -238,6 +247,20 @@ def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
     assert "secret" not in caplog.text
 
 
+def test_a_request_without_a_body_gets_none_by_compression() -> None:
+    """With `gzip_from=0`, a GET would have a body of 20 bytes, which some proxies refuse."""
+    sent = list[tuple[bytes, bool]]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append((request.content, "Content-Encoding" in request.headers))
+        return httpx.Response(200, json={})
+
+    connection = Connection(transport=httpx.MockTransport(answer), gzip_from=0)
+    with PullConsumer("http://broker", SUBSCRIPTION, connection=connection) as consumer:
+        consumer.info()
+    assert sent == [(b"", False)]
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_requests_are_signed_for_a_gateway(is_async: bool) -> None:
     """The gateway signature of each request matches its body as sent, compressed or empty."""
@@ -295,6 +318,65 @@ def test_a_proxy_that_cannot_be_used_is_named_without_its_password(
     with pytest.raises(ConfigurationError, match="HTTP_PROXY, HTTPS_PROXY or ALL_PROXY") as refused:
         kind("http://broker.example.com", SUBSCRIPTION)
     assert (problem in str(refused.value), "hush" in str(refused.value)) == (True, False)
+
+
+@pytest.mark.parametrize("kind", [PullConsumer, AsyncPullConsumer])
+def test_no_proxy_gets_the_tokens_for_a_broker_on_this_machine(
+    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests to localhost go there, whatever the environment says, and others to its proxy."""
+    asked = list[str]()
+    with recording(asked) as proxy, recording(asked) as broker:
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        for host in (f"localhost:{broker}", f"127.0.0.1:{broker}", "broker.example.com"):
+            ask_once(kind(f"http://{host}", SUBSCRIPTION))
+    here = "/channel/orders/consumer/census/info"
+    assert asked == [here, here, f"http://broker.example.com{here}"]
+
+
+@contextmanager
+def recording(asked: list[str]) -> Iterator[int]:
+    """Serve on a port of 127.0.0.1, which it yields, note all targets, and answer with 503."""
+
+    class Recorder(Info):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(503)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Recorder) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def ask_once(consumer: Any) -> None:
+    async def ask() -> None:
+        if isinstance(limits := consumer.limits(0), Awaitable):
+            await limits
+
+    with pytest.raises(Unreachable):
+        asyncio.run(ask())
+
+
+def test_the_login_in_a_url_is_in_no_log_line_and_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = FakeBroker(failing=lambda request: httpx.Response(503, text="away"))
+    connection = Connection(transport=httpx.MockTransport(broker.answer_async))
+    url = "http://me:hush@broker"
+    with pytest.raises(ConfigurationError, match=r"//\*\*\*@b") as refused:
+        Consumer(print, "ftp://me:hush@b", subscription=SUBSCRIPTION)
+    assert "hush" not in str(refused.value)
+    consumer = Consumer(
+        print, url, lookup_urls=[url], subscription=SUBSCRIPTION, connection=connection
+    )
+    running = Thread(consumer.run)
+    expected = ("http://***@broker is away", "Lookup at http://***@broker failed")
+    wait_until(lambda: all(text in caplog.text for text in expected) or "hush" in caplog.text)
+    consumer.stop()
+    running.result()
+    assert "hush" not in caplog.text
 
 
 def test_tokens_and_secrets_are_in_no_repr() -> None:

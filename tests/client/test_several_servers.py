@@ -51,11 +51,15 @@ def unavailable(request: httpx.Request) -> httpx.Response:
     return httpx.Response(503, json={"detail": "It stops."})
 
 
+def bad_gateway(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(502, html="<h1>Bad Gateway</h1>")
+
+
 def lost(request: httpx.Request) -> httpx.Response:
     raise httpx.ReadTimeout("no answer", request=request)
 
 
-@pytest.mark.parametrize("failing", [None, unavailable, lost])
+@pytest.mark.parametrize("failing", [None, unavailable, bad_gateway, lost])
 def test_a_publish_goes_to_the_next_server_and_stays_there(failing: Any) -> None:
     """A server that failed once is not asked again while another one answers."""
     cluster = Servers(failing, "one", "two")
@@ -64,6 +68,13 @@ def test_a_publish_goes_to_the_next_server_and_stays_there(failing: Any) -> None
             producer.publish({"order": number}, message_id=f"m-{number}")
     assert cluster.broker.published == {f"m-{number}" for number in range(5)}
     assert (cluster.asked["one"], cluster.asked["two"]) == (1, 1)
+
+
+@pytest.mark.parametrize("failing", [unavailable, bad_gateway])
+def test_an_asynchronous_producer_leaves_a_server_whose_proxy_answers(failing: Any) -> None:
+    cluster = Servers(failing, "one")
+    asyncio.run(_publish_async(cluster))
+    assert (cluster.broker.published, cluster.asked["one"]) == ({"m-1"}, 1)
 
 
 async def _publish_async(cluster: Servers) -> None:
