@@ -7,10 +7,9 @@
     exponential:1x3<60         1, 3, 9, ... s, at most 60
     5,30,60                    5, 30, 60, then 120, 180, ...: (n - length + 1) x last
 
-In the last form, the n-th retry of a list of `length` delays waits (n - length + 1) x the last one.
-A strategy expands to at most 200 delays, and no delay is above a year. A consumer stores the text
-and what it expands to: an array of seconds, and a cap that no delay exceeds. `finish.sql` takes the
-n-th delay from them, for all workers and clients, and adds jitter within the cap.
+There n is the number of the retry, and length that of the delays. A strategy expands to at most 200
+delays, none above a year. A consumer stores the text and what it expands to: an array of seconds,
+and a cap that no delay exceeds. `finish.sql` takes the n-th delay, and adds jitter within the cap.
 """
 
 import re

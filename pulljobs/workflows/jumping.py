@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Min, Q, QuerySet
 from django.db.models.functions import Now
 
 from pulljobs import handlers, ids
@@ -40,13 +40,34 @@ def make_due(run_id: int) -> None:
 
 
 def drain_started(run_id: int) -> bool:
-    """Run started children that are due before the wait of a run ends. Return True if a job ran."""
+    """Run started children that are due before the wait of a run ends.
+
+    If none can run now, the time until the next one is due passes first. Return False if there is
+    none.
+    """
     served = {handler.channel for handler in handlers.registered()}
-    until = Job.objects.using(settings().DATABASE).filter(id=run_id).values("available_at")
-    queued = _started_by([run_id]).filter(state=State.QUEUED, available_at__lte=until)
-    channels = served.intersection(_list_channels(run_id, _started_by))
-    queued.exclude(id__in=jump(queued)).update(available_at=Now())
-    return any(drain(channel) for channel in sorted(channels))
+    channels = sorted(served.intersection(_list_channels(run_id, _started_by)))
+    if any(drain(channel) for channel in channels):
+        return True
+    has_passed = _pass_time(run_id)
+    return any(drain(channel) for channel in channels) or has_passed
+
+
+def _pass_time(run_id: int) -> bool:
+    """Let time pass until a started child is due. Return False if the wait of the run ends before.
+
+    It passes for the wait and for all children, so that a child that polls lets the wait end.
+    """
+    run = Job.objects.using(settings().DATABASE).filter(id=run_id)
+    queued = _started_by([run_id]).filter(state=State.QUEUED)
+    later = queued.filter(available_at__gt=Now(), available_at__lte=run.values("available_at"))
+    wait = later.aggregate(wait=Min(F("available_at") - Now()))["wait"]
+    if wait is None:
+        return False
+    for waiting in (run, queued):
+        waiting.update(available_at=F("available_at") - wait)
+    jump(queued.filter(available_at__lte=Now()))
+    return True
 
 
 def end_children(run_id: int) -> None:

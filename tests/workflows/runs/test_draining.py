@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone
 
-from pulljobs.errors import WaitTimedOut
+from pulljobs.errors import Snooze, WaitTimedOut
 from pulljobs.models import Job
 from pulljobs.publishing import Draft
 from pulljobs.states import State
@@ -137,6 +137,27 @@ def test_a_started_child_sends_its_parent_a_signal_in_a_tested_run(
 
     Bench(child).workflow(greet)
     assert run_workflow(bench.workflow(start), crash_after="*").result == [1, "greeted"]
+
+
+def test_a_child_that_is_snoozed_again_and_again_lets_the_wait_of_a_tested_run_end(
+    bench: Bench,
+) -> None:
+    """The time that the child waits passes for the wait of its parent, too."""
+    child, polls = ConsumerFactory.create(), list[int]()
+
+    def start(run: Run) -> str:
+        run.start(child.channel.name, None)
+        with pytest.raises(WaitTimedOut):
+            run.wait("never", timedelta(minutes=5))
+        return "too late"
+
+    def poll(run: Run) -> None:
+        polls.append(1)
+        raise Snooze(timedelta(minutes=1))
+
+    Bench(child).workflow(poll)
+    assert run_workflow(bench.workflow(start), max_claims=20).result == "too late"
+    assert 4 <= len(polls) <= 6
 
 
 def test_a_wait_of_a_tested_run_ends_before_a_child_that_is_due_later(bench: Bench) -> None:
