@@ -274,7 +274,7 @@ class BatchEnded(PulljobsError):
 class LeaseLost(PulljobsError):
     """Error for a job that is lost. The caller must stop working on the job."""
 
-    def __init__(self, job: int) -> None:
+    def __init__(self, job: int | str) -> None:
         super().__init__(f"The lease of job {job} is lost: stop working on it.")
         self.job = job
 

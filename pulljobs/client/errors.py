@@ -56,9 +56,6 @@ class Unreachable(ClientError):
 class LeaseLost(ClientError, errors.LeaseLost):
     """Error for a message whose job is lost. The caller must stop working on it."""
 
-    def __init__(self, job: str) -> None:
-        ClientError.__init__(self, f"The lease of job {job} is lost: stop working on it.")
-
 
 class NotPublished(ClientError):
     """Error for a message that the broker refused: `status` is key_full, invalid or too_large."""

@@ -121,7 +121,7 @@ class Handling:
     def _raised(self, message: Received[Any, Any], error: BaseException) -> Ending:
         if isinstance(error, Discard):
             return Ending(Outcome.DEAD, _text(error.reason))
-        if isinstance(error, LeaseLost):
+        if isinstance(error, LeaseLost) and error.job == message.id:
             return Ending(Outcome.RELEASE, result=Result.NEUTRAL)
         if isinstance(error, Snooze):
             wait = bodies.delay(error.after.total_seconds())

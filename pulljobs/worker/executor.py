@@ -112,9 +112,12 @@ def _outcome_of_loss(job: ClaimedJob, error: LeaseLost | AlreadySettled) -> Sett
     """Return the outcome to write for a job that its handler has settled, or knows to be lost.
 
     It is a release if the lease is lost by the clock of this process alone, because the database
-    may be out of reach. Otherwise it is None.
+    may be out of reach. Otherwise it is None. LeaseLost of another job, which a client raises that
+    the handler uses, is an error like any other.
     """
     if isinstance(error, LeaseLost):
+        if error.job != job.id:
+            return _outcome_of_error(job, error)
         if job.lost and not job.taken_away:
             return outcomes.release(job.held)
         job.taken_away = True

@@ -16,6 +16,7 @@ from pulljobs.client import (
     BadRequest,
     Connection,
     Consumer,
+    LeaseLost,
     Message,
     NotAllowed,
     NotPullable,
@@ -377,6 +378,22 @@ def test_a_back_off_whose_strategy_fails_loses_no_outcome(caplog: pytest.LogCapt
     with running(consumer):
         wait_until(lambda: is_done(broker))
     assert "The strategy of backoff failed: ValueError: broken" in caplog.text
+
+
+@pytest.mark.parametrize("handles", ["plain", "async"])
+def test_a_handler_that_loses_another_message_is_charged(handles: str) -> None:
+    """Released without a charge, it would be pulled again at once, and for ever."""
+    broker = filled(1)
+
+    def handle(message: Any) -> None:
+        if message.attempts == 1:
+            raise LeaseLost("of another pull")
+
+    options: dict[str, Any] = {"requeue_delay": lambda attempts: 0.0, "backoff": OFF}
+    consumer, _ = consumer_of([broker], of_kind(handles, handle), **options)
+    with running(consumer):
+        wait_until(lambda: is_done(broker))
+    assert consumer.counts == {"received": 2, "retry": 1, "delivered": 1}
 
 
 ENDS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt, GeneratorExit]

@@ -376,6 +376,7 @@ def raising(error: BaseException) -> Function:
         (TimeoutError(), Event.RETRY),
         (Retry(), Event.RETRY),
         (LeaseLost(1), None),
+        (LeaseLost(2), Event.RETRY),
     ],
 )
 def test_the_loop_goes_on_whatever_a_handler_raises(

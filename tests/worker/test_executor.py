@@ -15,7 +15,7 @@ from django.test import override_settings
 from pulljobs import jobs
 from pulljobs.engine.circuit import Result
 from pulljobs.engine.telemetry import HandlerSilent, JobFailed, record_with
-from pulljobs.errors import ChildFailed, Discard, Retry, Snooze, WaitTimedOut
+from pulljobs.errors import ChildFailed, Discard, LeaseLost, Retry, Snooze, WaitTimedOut
 from pulljobs.handlers import AckPolicy, ClaimedJob
 from pulljobs.models import Attempt, Channel, Job
 from pulljobs.states import Event, State
@@ -62,6 +62,7 @@ BEHAVIOURS: dict[str, tuple[Callable[[ClaimedJob], Any], str]] = {
     "raises": (raising(ValueError("x")), "queued dead delivered delivered queued"),
     "exits": (raising(SystemExit(3)), "queued dead delivered delivered queued"),
     "leaves a generator": (raising(GeneratorExit), "queued dead delivered delivered queued"),
+    "loses another lease": (raising(LeaseLost(7)), "queued dead delivered delivered queued"),
     "retries": (raising(Retry(after=HOUR)), "queued queued queued delivered queued"),
     "retries badly": (
         lambda job: raising(Retry(after=5))(job),  # type: ignore[arg-type]  # the mistake
