@@ -192,9 +192,9 @@ async def _arun_settled(job: ClaimedJob) -> None:
 
 def _run_in_transaction(job: ClaimedJob) -> None:
     """Run the handler and settle in one transaction: both are committed, or neither."""
-    with transactions.committing(partial(_emit_failure, job)):
+    with transactions.committing(partial(_emit_failure, job)) as check:
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
-        transactions.check()
+        check()
         if job.taken_away:  # Over its time limit: another outcome is about to be written.
             raise LeaseLost(job.id)
         end_now(job)

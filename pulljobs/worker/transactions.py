@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from psycopg.pq import TransactionStatus
@@ -27,16 +28,17 @@ def atomic() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def committing(on_late_error: Callable[[Exception], None]) -> Iterator[None]:
+def committing(on_late_error: Callable[[Exception], None]) -> Iterator[Callable[[], None]]:
     """Run the block in a transaction of the jobs' database and, if it is a second one, `default`.
 
-    Call `on_late_error` if an `on_commit` callback fails. Such an error comes after the commit of
-    its database, and undoes nothing in either of them.
+    Yield a function that raises TransactionManagementError if the code so far keeps them from being
+    committed. Call `on_late_error` if an `on_commit` callback fails. Such an error comes after the
+    commit of its database, and undoes nothing in either of them.
     """
     with ExitStack() as stack:
         for using in databases():
             stack.enter_context(_committing_one(using, on_late_error))
-        yield
+        yield partial(_check, _count_blocks())
 
 
 @contextmanager
@@ -53,11 +55,21 @@ def _committing_one(using: str, on_late_error: Callable[[Exception], None]) -> I
         on_late_error(error)
 
 
-def check() -> None:
-    """Raise TransactionManagementError if the transaction in `default` can only be rolled back.
+def _count_blocks() -> list[int]:
+    return [len(connections[alias].atomic_blocks) for alias in databases()]
 
-    The settlement itself finds that out for the jobs' database.
+
+def _check(blocks: list[int]) -> None:
+    """Raise TransactionManagementError if the transactions can't be committed.
+
+    `blocks` are the numbers of `atomic` blocks at their start, beyond which none may be open. The
+    settlement itself finds an error that has broken the transaction in the jobs' database.
     """
+    if _count_blocks() != blocks:
+        raise transaction.TransactionManagementError(
+            "A transaction.atomic() was not left, and would be committed in place of the "
+            "transaction around it: write `with transaction.atomic():`."
+        )
     for alias in databases()[1:]:
         if is_broken(alias):
             raise transaction.TransactionManagementError(

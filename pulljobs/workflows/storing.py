@@ -93,11 +93,11 @@ class RunStore:
         a callback of `on_commit` is reported, and fails no step: the commit is done.
         """
         self.refuse_transaction(f"run.atomic({step.name!r})")
-        with _interrupting() as block, transactions.committing(self._emit_failure):
+        with _interrupting() as block, transactions.committing(self._emit_failure) as check:
             block += [connections[using].connection for using in transactions.databases()]
             yield
             block.clear()
-            transactions.check()
+            check()
             text = encoded(result.value, f"result of {step}")
             result.value = self._write(step, time.monotonic() - began, result=text)
         self.on_stored(self.job, step)

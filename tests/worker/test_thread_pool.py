@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,6 +164,46 @@ def test_a_transaction_that_a_job_leaves_open_harms_no_later_job_of_the_thread(
     bench.end()
     assert set(Channel.objects.values_list("name", flat=True)) == {"kept-2", "kept-3"}
     assert caplog.messages == [thread_connections.LEFT_OPEN % (1, USING)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transactional_job_that_leaves_a_block_open_is_retried() -> None:
+    """The block would be committed in place of the job's transaction, and the settlement lost."""
+    bench = PoolBench(1)
+    job = bench.job(lambda job: transaction.atomic(using=USING).__enter__())
+    job.handler = replace(job.handler, transactional=True)
+    bench.pool.take([job])
+    assert bench.events(1) == [Event.RETRY]
+    [(_job, outcome)] = bench.buffer.results
+    assert outcome is not None
+    assert "transaction.atomic() was not left" in str(outcome.error)
+    bench.end()
+
+
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["by the server", "by the job"])
+def test_a_connection_that_was_closed_fails_no_job(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart of the server charges no job, though it ends the connections of idle threads."""
+    monkeypatch.setattr(thread_connections, "AGE_CHECK", math.inf)
+    bench, pids = PoolBench(1), list[int]()
+
+    def opens(job: ClaimedJob) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            pids.extend(cursor.fetchone())
+        if how == "by the job":
+            connection.connection.close()
+
+    bench.pool.take([bench.job(opens)])
+    assert bench.events(1) == [Event.DELIVER]
+    query("SELECT pg_terminate_backend(%s)", pids)
+    wait_until(lambda: not query("SELECT FROM pg_stat_activity WHERE pid = %s", pids))
+    bench.pool.take([bench.job(opens, number=2)])
+    assert bench.events(2) == [Event.DELIVER] * 2
+    bench.end()
 
 
 @pytest.mark.django_db(transaction=True)
