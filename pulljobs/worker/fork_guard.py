@@ -1,20 +1,32 @@
 """Fork guard: a process that a handler forks never goes on as a worker.
 
 Such a copy would run the jobs that wait in memory a second time, and settle them over the
-connections of its parent.
+connections of its parent. Signals end it, as they end any other process.
 """
 
 import os
+import signal
 import sys
-from typing import NoReturn
+from functools import partial
+from typing import Final, NoReturn
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that mean something else to the child process of a worker."""
 
 is_forked = False
 """True in a forked copy. It is a plain global, because every run of a handler reads it."""
 
 
 def install() -> None:
-    """Have every process that this process forks from now on set `is_forked`."""
-    os.register_at_fork(after_in_child=_mark_as_forked)
+    """Have every process that this process forks from now on set `is_forked`, and end at signals.
+
+    Signals are blocked during the fork. Otherwise one that came at once would be lost.
+    """
+    os.register_at_fork(
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, SIGNALS),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, SIGNALS),
+        after_in_child=_mark_as_forked,
+    )
 
 
 def exit_copy() -> NoReturn:
@@ -27,3 +39,8 @@ def exit_copy() -> NoReturn:
 def _mark_as_forked() -> None:
     global is_forked
     is_forked = True
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            # The handler of the worker would ignore it: `Pool.terminate` would wait for ever.
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

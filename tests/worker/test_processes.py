@@ -97,6 +97,15 @@ def test_a_process_that_a_handler_forks_ends_and_is_no_worker(
 
 
 @processes
+def test_a_process_that_a_handler_forks_can_be_terminated(stage: Stage) -> None:
+    ConsumerFactory.create(channel=Channel.objects.create(name="terminated"), name="plain")
+    publish_many("terminated", [{}])
+    stage.worker()
+    wait_until(lambda: ArchivedJob.objects.exists())
+    assert ArchivedJob.objects.get().result == -signal.SIGTERM
+
+
+@processes
 def test_once_claims_once_and_ends(stage: Stage) -> None:
     stage.consumer()
     stage.publish(20)

@@ -21,6 +21,7 @@
 
 import asyncio
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -107,6 +108,21 @@ def forked_first(job: ClaimedJob) -> None:
 @handler(channel="forked-async", consumer="plain")
 async def forked_async(job: ClaimedJob) -> int:
     return _status_of_copy(job)
+
+
+@handler(channel="terminated", consumer="plain")
+def terminated(job: ClaimedJob) -> int | None:
+    """Fork processes and terminate them, as pools do. Return the first unexpected exit code."""
+    context = multiprocessing.get_context("fork")
+    for seconds in (0.3, 0, 0, 0, 0):
+        process = context.Process(target=time.sleep, args=(60,), daemon=True)
+        process.start()
+        time.sleep(seconds)
+        process.terminate()
+        process.join(5)
+        if process.exitcode != -signal.SIGTERM:
+            break
+    return process.exitcode
 
 
 def _status_of_copy(job: ClaimedJob) -> int:
