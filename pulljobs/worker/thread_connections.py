@@ -1,6 +1,7 @@
 """Database connections of one thread of a worker, kept between jobs."""
 
 import logging
+import select
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -78,6 +79,8 @@ class ThreadConnections:
             close_unusable_connections()
             self._aged_at = now
         for connection in self._open:
+            connection.queries_log.clear()  # With DEBUG, as at the start of a request.
+            connection.errors_occurred |= _has_ended(connection)  # Else it would not be tested.
             if connection.errors_occurred or not connection.autocommit:
                 _close_if_unusable(connection)
 
@@ -93,6 +96,21 @@ def _close_if_unusable(connection: BaseDatabaseWrapper) -> None:
     is_ours = connection.vendor == "postgresql"
     with WorkDeadline(connection, ANSWER_SECONDS) if is_ours else nullcontext():
         connection.close_if_unusable_or_obsolete()
+
+
+def _has_ended(connection: BaseDatabaseWrapper) -> bool:
+    """Return True if an idle connection is closed, or has received something: most likely its end.
+
+    After a restart of the server, the next job of each thread would otherwise fail and be charged.
+    """
+    raw = connection.connection
+    if raw is None or connection.vendor != "postgresql":
+        return False
+    if raw.closed:
+        return True
+    received = select.poll()
+    received.register(raw.pgconn.socket, select.POLLIN)
+    return bool(received.poll(0))
 
 
 def _is_left_open(connection: BaseDatabaseWrapper) -> bool:

@@ -52,6 +52,24 @@ def test_a_silent_connection_keeps_no_thread_from_the_next_job(
         assert Thread(check).result() is None
 
 
+def test_queries_that_django_logs_with_debug_are_forgotten_after_each_job() -> None:
+    """Their texts have all parameters, and a thread would keep 9,000 of them."""
+    assert Thread(_count_logged).result() == (1, 0)
+
+
+def _count_logged() -> tuple[int, int]:
+    kept, opened = ThreadConnections(), connections[USING]
+    opened.force_debug_cursor = True
+    try:
+        with opened.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        logged = len(opened.queries)
+        kept.check(time.monotonic())
+        return logged, len(opened.queries)
+    finally:
+        connections.close_all()
+
+
 def _loop_has_its_own() -> bool:
     sessions.dedicate(USING)
     try:

@@ -1,5 +1,6 @@
 """Jobs that wait for the threads of a worker, and for how long."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.shared_state import IDLE
 from pulljobs.worker.thread_pool import ThreadPool
 from tests.factories import USING
-from tests.sessions import PATIENCE_SECONDS, wait_until
+from tests.sessions import PATIENCE_SECONDS, query, wait_until
 from tests.silent import behind, silent_proxy
 from tests.worker.claiming import unclaimed
 
