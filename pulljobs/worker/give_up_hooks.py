@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextvars import copy_context
 from queue import SimpleQueue
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
@@ -46,7 +47,7 @@ class GiveUpHooks:
     def _run(self) -> None:
         kept = ThreadConnections()
         while (job := self._waiting.get()) is not None:
-            call_give_up_hook(job)
+            copy_context().run(call_give_up_hook, job)
             try:
                 kept.end_transactions(job.id)
                 connections.close_all()

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from queue import Empty
 from typing import Final
 
@@ -146,7 +147,8 @@ class ThreadPool:
         self._buffer.runs.begin(job, slot, now)
         number = slot.number
         self._slots[number] = job.held.job_id  # From here on a crash is charged to the job.
-        settlement = perform(job)
+        # In a copy, so that the next job does not see context variables such as the language.
+        settlement = copy_context().run(perform, job)
         self._slots[number] = IDLE
         self.done += 1
         self._buffer.end(job, settlement)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
+from django.utils import translation
 
 from pulljobs.engine import deadlines
 from pulljobs.engine.run_times import RunTime
@@ -77,6 +78,19 @@ def test_there_is_room_for_idle_threads_and_no_job_waits_for_slow_ones(
     assert bench.pool.room(slow) == 0, "not even for a job that no thread has taken yet"
     wait_until(lambda: bench.slots.count(IDLE) == 0)
     assert bench.pool.room(slow) == 0
+
+
+def test_a_handler_does_not_see_context_variables_of_earlier_ones(bench: PoolBench) -> None:
+    """Otherwise a mail would be in the language of the job that the thread ran before."""
+    seen = list[str]()
+
+    def speak(job: ClaimedJob) -> None:
+        seen.append(translation.get_language())
+        translation.activate("de")
+
+    bench.pool.take([bench.job(speak, number=number) for number in range(1, 4)])
+    assert bench.events(3) == [Event.DELIVER] * 3
+    assert seen == ["en-us"] * 3
 
 
 def test_the_run_time_of_a_handler_is_measured(bench: PoolBench) -> None:
