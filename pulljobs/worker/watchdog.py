@@ -1,5 +1,6 @@
 """Watchdog: cancels handlers over their time limit, and checks health and wear of its process."""
 
+import gc
 import resource
 import sys
 import time
@@ -18,6 +19,11 @@ CANCEL_GRACE: Final = 0.3
 """Seconds that a thread gets to end a cancelled job before it counts as stuck."""
 BEFORE_HARD_END: Final = 0.5
 """Seconds before the last possible end of a lease at which a run is cancelled, to settle in time.
+"""
+GROWTH: Final = 64 * 2**20
+"""Bytes by which a process may grow before garbage is collected, or half its size if that is more.
+
+Otherwise it is collected after a number of new objects, and few objects can hold much memory.
 """
 STATM: Final = Path("/proc/self/statm")
 
@@ -52,6 +58,7 @@ class Watchdog:
         self._count_done, self._retire = count_done, retire
         self._unhealthy = Debounce()
         self._is_retiring = False
+        self._collect_at = 0
 
     def tick(self) -> float:
         """Cancel overdue runs, report the health, and retire the process if that is due.
@@ -66,10 +73,18 @@ class Watchdog:
         self._check_pools(patience)
         is_unhealthy = any(sign.is_unhealthy(patience) for sign in self._signs)
         self._shared_state.beat(is_healthy=not self._unhealthy.observe(is_unhealthy))
+        self._collect_garbage()
         if not self._is_retiring and (reason := self._reason_to_retire(running)):
             self._is_retiring = True
             self._retire(reason)
         return LOOK
+
+    def _collect_garbage(self) -> None:
+        """Collect garbage if the process has grown since the last time, by `GROWTH` or by half."""
+        if resident_bytes() >= self._collect_at:
+            gc.collect()
+            used = resident_bytes()
+            self._collect_at = used + max(GROWTH, used // 2)
 
     def _cancel_overdue(self, run: HandlerRun) -> None:
         handler = run.job.handler

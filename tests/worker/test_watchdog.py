@@ -1,8 +1,10 @@
 """Watchdog: when a process is replaced, and when it is unhealthy."""
 
+import gc
 import multiprocessing
 import threading
 import time
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +15,7 @@ from pulljobs.worker import watchdog as module
 from pulljobs.worker.debounce import OBSERVATIONS
 from pulljobs.worker.runs import CancelReason, HandlerRun, HandlerRuns
 from pulljobs.worker.shared_state import SharedState
-from pulljobs.worker.watchdog import CANCEL_GRACE, Watchdog, resident_bytes
+from pulljobs.worker.watchdog import CANCEL_GRACE, GROWTH, Watchdog, resident_bytes
 from tests.sessions import PATIENCE_SECONDS, wait_until
 from tests.worker.claiming import limits, unclaimed
 
@@ -134,3 +136,29 @@ def test_a_loop_that_hangs_or_whose_thread_died_is_unhealthy() -> None:
     loop.go_on.set()
     assert runner.join(PATIENCE_SECONDS)
     assert runner.is_unhealthy(60)
+
+
+class Garbage:
+    """Object that only the garbage collector frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_garbage_is_collected_when_the_process_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few objects in cycles, such as exceptions with payloads, may hold gigabytes."""
+    size = 0
+    monkeypatch.setattr(module, "resident_bytes", lambda: size)
+    watchdog = watchdog_of(HandlerRuns(), [])
+    watchdog.tick()
+    gc.disable()
+    try:
+        garbage = weakref.ref(Garbage())
+        size = GROWTH - 1
+        watchdog.tick()
+        assert garbage() is not None
+        size = GROWTH
+        watchdog.tick()
+        assert garbage() is None
+    finally:
+        gc.enable()
