@@ -377,11 +377,12 @@ def work(child: Child, shared_state: SharedState, supervisor: Connection) -> Non
     ).start()
     code = child.run()
     shared_state.leave()  # Before anything that can fail now that the log may be closed.
-    # Threads that are stuck in a handler must not keep the process alive.
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # Neither a closed log nor threads that are stuck in a handler change how it ends.
+        os._exit(code)
 
 
 def _handle_signals(send: Callable[[ChildCommand], None]) -> None:

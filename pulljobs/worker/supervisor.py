@@ -1,13 +1,15 @@
 """Supervisor: keeps child processes running, charges crashes to their jobs, passes on signals."""
 
 import multiprocessing
+import os
 import signal
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from multiprocessing.connection import wait
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pulljobs.conf import Settings
 from pulljobs.metrics import sharing
@@ -45,6 +47,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Run the children until a signal, or until all have ended. Return the exit code."""
+        _open_closed_streams()
         with ExitStack() as stack:
             stack.enter_context(self._signals_handled())
             if self._limits.METRICS:
@@ -85,22 +88,18 @@ class Supervisor:
         if self._stop_by is None:
             self._stop_by = time.monotonic() + stop_seconds(self._limits)
 
-    @contextmanager
-    def _signals_handled(self) -> Iterator[None]:
+    def _signals_handled(self) -> AbstractContextManager[None]:
         """Stop the children at a SIGTERM or SIGINT in the block, and kill them at a second."""
         handlers: dict[int, Any] = {
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,
             signal.SIGUSR1: self._on_report_request,
+            # Ignored, as some programs leave it for this one, it would hide the ends of children.
+            signal.SIGCHLD: signal.SIG_DFL,
         }
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
             handlers[signal.SIGHUP] = self._on_hangup
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return _handling(handlers)
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
@@ -118,3 +117,38 @@ class Supervisor:
     def _on_report_request(self, number: int, frame: FrameType | None) -> None:
         for child in self._children():
             child.request_report()
+
+
+def ending_at_signals() -> AbstractContextManager[None]:
+    """End this process with exit code 0 at a SIGTERM or SIGINT in the block.
+
+    A worker that is stopped before its supervisor runs ends like one that had nothing to do.
+    """
+    return _handling(dict.fromkeys((signal.SIGTERM, signal.SIGINT), _end))
+
+
+@contextmanager
+def _handling(handlers: Mapping[int, Any]) -> Iterator[None]:
+    """Handle the signals in the block by these functions."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _open_closed_streams() -> None:
+    """Open the null device where stdin, stdout or stderr is closed.
+
+    Otherwise a pipe to a child would get its number, and the child would print into that pipe.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # The lowest free number is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(0)

@@ -29,9 +29,7 @@ class Worker:
                 command,
                 cwd=BASE_DIR,
                 env={**os.environ, **stage.environment, **environment},
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
+                **{"stdout": output, "stderr": output, "start_new_session": True, **stage.popen},
             )
         stage.workers.append(self)
 
@@ -111,6 +109,8 @@ class Stage:
         self.history_file = directory / "history"
         self.gate = directory / "gate"
         self.workers: list[Worker] = []
+        self.popen: dict[str, Any] = {}
+        """Arguments with which workers are started, in place of the usual ones of `Popen`."""
         self.environment = {
             "DJANGO_SETTINGS_MODULE": "tests.worker.settings",
             "WORKER_DATABASE": str(connections["default"].settings_dict["NAME"]),

@@ -4,6 +4,7 @@ import logging
 import os
 import resource
 import signal
+from functools import partial
 from multiprocessing import get_context
 from types import SimpleNamespace
 from typing import NoReturn
@@ -202,5 +203,16 @@ def test_a_child_that_another_process_stops_is_started_again(stage: Stage) -> No
     worker = stage.worker().ready()
     first = worker.child
     os.kill(first, signal.SIGTERM)
+    wait_until(lambda: worker.child not in (0, first))
+    assert worker.stop() == 0
+
+
+def test_children_are_replaced_although_the_parent_ignores_their_ends(stage: Stage) -> None:
+    """A process inherits that SIGCHLD is ignored, and then can't wait for its children."""
+    stage.consumer()
+    stage.popen = {"preexec_fn": partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN)}
+    worker = stage.worker().ready()
+    first = worker.child
+    os.kill(first, signal.SIGKILL)
     wait_until(lambda: worker.child not in (0, first))
     assert worker.stop() == 0

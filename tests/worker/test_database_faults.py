@@ -18,7 +18,7 @@ from tests import second
 from tests.example.processes import EmbeddedProject, kill_server, postmaster, project
 from tests.sessions import query, wait_until
 from tests.worker.history import FILE
-from tests.worker.processes import Stage, Worker
+from tests.worker.processes import Stage
 
 pytestmark = pytest.mark.processes
 COUNT = 400
@@ -155,7 +155,7 @@ def test_restarts_of_the_server_under_load_cost_nothing(
     stage: Stage, server: ServerOfItsOwn
 ) -> None:
     stage.environment, stage.history_file = server.environment, server.history
-    worker = Worker(stage, "--concurrency", "4")
+    worker = stage.worker("--concurrency", "4")
     try:
         stage.wait_for("ended", COUNT // 10)
         os.kill(postmaster(server.socket), signal.SIGINT)

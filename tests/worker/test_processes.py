@@ -8,8 +8,11 @@ import socket
 import urllib.error
 import urllib.request
 from argparse import ArgumentTypeError
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -112,6 +115,33 @@ def test_once_claims_once_and_ends(stage: Stage) -> None:
     assert stage.worker("--once", "--fetch-batch", "5").ended() == 0
     assert ArchivedJob.objects.count() == 5
     assert set(Job.objects.values_list("state", "deliveries")) == {("QUEUED", 0)}
+
+
+def unread() -> dict[str, Any]:
+    reading, writing = os.pipe()
+    os.close(reading)
+    return {"stdout": writing}
+
+
+@processes
+@pytest.mark.parametrize(
+    "popen",
+    [
+        pytest.param(lambda: {"stdout": None, "preexec_fn": partial(os.closerange, 0, 2)}, id="no"),
+        pytest.param(lambda: {"stdout": os.open("/dev/full", os.O_WRONLY)}, id="full"),
+        pytest.param(unread, id="not read"),
+    ],
+)
+def test_a_worker_that_cannot_write_to_its_stdout_works(
+    stage: Stage, popen: Callable[[], dict[str, Any]]
+) -> None:
+    stage.consumer()
+    stage.publish(3, quiet=True)
+    stage.popen = popen()
+    worker = stage.worker("--burst")
+    assert worker.ended() == 0
+    assert ArchivedJob.objects.count() == 3
+    assert worker.log == ""
 
 
 @processes

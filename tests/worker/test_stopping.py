@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,3 +154,20 @@ def test_idle_worker_stops_at_once(stage: Stage) -> None:
     asked = worker.signal()
     assert worker.ended() == 0
     assert time.monotonic() - asked < 1 + SLACK
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_stopped_before_it_serves_ends_regularly(
+    stage: Stage, number: signal.Signals
+) -> None:
+    begun, app = stage.directory / "begun", stage.directory / "slow_shop"
+    app.mkdir()
+    (app / "__init__.py").touch()
+    code = f"import time, pathlib\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(600)\n"
+    (app / "pull_handlers.py").write_text(code)
+    path = os.pathsep.join([str(stage.directory), *sys.path])
+    worker = stage.worker(WORKER_APPS="slow_shop", PYTHONPATH=path)
+    wait_until(begun.exists)
+    worker.signal(number)
+    assert worker.ended() == 0
+    assert worker.log == ""

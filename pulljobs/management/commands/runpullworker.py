@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import timedelta
+from io import StringIO
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
@@ -20,7 +21,7 @@ from pulljobs.handlers import Handler
 from pulljobs.management.parsing import LONGEST, parse_float, parse_size
 from pulljobs.storage import schema
 from pulljobs.worker import reloader, subscriptions
-from pulljobs.worker.supervisor import Supervisor
+from pulljobs.worker.supervisor import Supervisor, ending_at_signals
 
 FLAGS: Final = {
     "WORKER_ID": "name of this worker in lists and logs; by default its host",
@@ -103,6 +104,11 @@ class Command(BaseCommand):
             flag = f"--{name.lower().replace('_', '-')}"
             parser.add_argument(flag, type=_type_of(name), metavar=unit, help=help_text)
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run the command. A signal before the supervisor runs is a regular stop, too."""
+        with ending_at_signals():
+            return super().execute(*args, **options)
+
     def handle(self, *args: Any, **options: Any) -> None:
         limits = _limits(options)
         if options["reload"]:
@@ -119,12 +125,19 @@ class Command(BaseCommand):
             raise CommandError(" ".join(problems))
         connections.close_all()
         if options["verbosity"]:
-            self.stdout.write(_greeting(limits, served))
-            self.stdout.flush()
+            self._print(_greeting(limits, served))
         try:
             sys.exit(Supervisor(limits).run())
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
+
+    def _print(self, text: str) -> None:
+        """Print a line. A worker whose stdout is closed, full or not read works all the same."""
+        try:
+            self.stdout.write(text)
+            self.stdout.flush()
+        except (OSError, AttributeError):  # Python has no stream for a closed stdout.
+            sys.stdout = StringIO()  # Else the exit would fail to write the text.
 
 
 def _late_beats(limits: Settings) -> list[str]:
