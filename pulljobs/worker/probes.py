@@ -50,7 +50,7 @@ class ProbeServer:
     ) -> None:
         try:
             self._server = _Server(address, look, metrics)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # Unicode: of a host such as "a..b".
             raise ConfigurationError(
                 f"The probe server can't listen on {_format_address(address)} ({error}): "
                 "choose another --health-port or --health-host."

@@ -113,7 +113,9 @@ class _Watcher:
 
         SIGUSR1, which asks the worker for a report, is passed on.
         """
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+            numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self._stop) for number in numbers}
         before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._pass_on)
         try:

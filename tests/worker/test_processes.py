@@ -244,6 +244,7 @@ def test_a_child_whose_loop_dies_or_hangs_is_unhealthy_and_is_replaced(
     ("port", "host", "message"),
     [
         (1, "203.0.113.1", "choose another --health-port"),
+        (1, "a..b", "choose another --health-port or --health-host"),
         (70000, "::", "HEALTH_PORT.*: 70000 is no port"),
         (70000, "", "HEALTH_PORT.*: 70000 is no port"),
     ],

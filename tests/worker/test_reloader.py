@@ -124,3 +124,23 @@ def test_the_worker_ends_with_the_process_that_watches_it(stage: Stage) -> None:
     assert processes_of(worker)
     worker.process.kill()
     wait_until(lambda: not processes_of(worker), PATIENCE)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks at /proc")
+def test_a_reloaded_worker_that_nohup_started_outlives_its_terminal(stage: Stage) -> None:
+    stage.consumer()
+    shop = ReloadedShop(stage)
+    shop.write("old")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        worker = shop.worker()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    stage.publish()
+    wait_until(lambda: results() == ["old"], PATIENCE)
+    worker.signal(signal.SIGHUP)
+    worker.signal(signal.SIGUSR1)  # Is handled after the first.
+    wait_until(lambda: "watchdog: " in worker.log, PATIENCE)
+    worker.signal(signal.SIGTERM)
+    assert worker.ended(PATIENCE) == 0
+    assert "watchdog: " in worker.log
