@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from functools import cached_property
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -24,6 +25,8 @@ class Output:
 
     def __init__(self, stream: TextIO, *, as_json: bool, coloured: bool | None = None) -> None:
         self.stream, self.as_json, self._coloured = stream, as_json, coloured
+        if isinstance(stream, TextIOWrapper):  # Whose encoding may lack a character, such as –.
+            stream.reconfigure(errors="backslashreplace")
 
     @property
     def is_rich(self) -> bool:
@@ -47,9 +50,9 @@ class Output:
     @cached_property
     def console(self) -> "Console":
         """Console of the package rich, which writes to the stream."""
-        from rich.console import Console
+        from pulljobs.management.rich_output import PipeConsole
 
-        return Console(file=self.stream, highlight=False, force_terminal=self._coloured)
+        return PipeConsole(file=self.stream, highlight=False, force_terminal=self._coloured)
 
 
 class _ResultEncoder(DjangoJSONEncoder):

@@ -29,6 +29,13 @@ STYLES: Final[Mapping[Tone, str]] = {
 HEADING_STYLE: Final = "bold cyan"
 
 
+class PipeConsole(Console):
+    """Console that raises BrokenPipeError, and does not end the process, at a closed pipe."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def print_blocks(console: Console, blocks: Iterable[Block]) -> None:
     """Print blocks to a console of the package rich."""
     console.print(Group(*render_blocks(blocks)), soft_wrap=False)

@@ -1,10 +1,11 @@
 """Every verb: JSON in one line, plain text without escape sequences, errors in one line."""
 
+import errno
 import json
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO, StringIO, TextIOWrapper
 
@@ -82,6 +83,67 @@ def test_an_invalid_argument_is_one_line_of_error_and_changes_nothing(
     with pytest.raises(CommandError) as raised:
         call_command("pulljobs", *given)
     assert raised.value.returncode == 2
+
+
+class BrokenStream(StringIO):
+    """Output that can't be written."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    def flush(self) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("flag", ["--json", "--no-color", "--force-color"])
+@pytest.mark.parametrize(("verb", "code"), [("doctor", 1), ("partitions", 0)])
+def test_a_closed_pipe_ends_a_verb_with_the_exit_code_of_its_result(
+    verb: str, code: int, flag: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`doctor | head` reports with `pipefail` what `doctor` does."""
+    published(consumer)  # No process serves it.
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    with pytest.raises(SystemExit) if code else nullcontext() as ended:
+        call_command("pulljobs", verb, flag, stdout=BrokenStream(BrokenPipeError()))
+    assert (ended.value.code if ended else 0) == code
+    assert isinstance(sys.stdout, StringIO), "the exit must not fail to write the rest"
+
+
+def test_a_closed_pipe_ends_a_verb_that_prints_again_and_again(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    call_command("pulljobs", "top", "--interval=0.1", stdout=BrokenStream(BrokenPipeError()))
+
+
+def test_characters_that_the_terminal_lacks_are_escaped(consumer: Consumer) -> None:
+    latin = TextIOWrapper(BytesIO(), "latin-1")
+    call_command("pulljobs", "inspect", "consumer", "orders/invoicing", stdout=latin)
+    assert b"paused until     \\u2013\n" in latin.buffer.getvalue()
+
+
+def test_a_full_disk_is_one_line_of_error(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    full = BrokenStream(OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(CommandError, match="can't be written: .* No space left") as raised:
+        call_command("pulljobs", "partitions", stdout=full)
+    assert raised.value.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [(["redrive", "--all"], "There is no terminal"), (["publish", "orders"], "stdin is empty")],
+)
+def test_closed_streams_are_empty(
+    given: list[str], problem: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stdin", "stdout"):
+        monkeypatch.setattr(sys, name, None)
+    with pytest.raises(CommandError, match=problem):
+        call_command("pulljobs", *given)
 
 
 def test_help_lists_the_verbs_and_the_exit_codes(

@@ -1,12 +1,12 @@
 """Command `manage.py pulljobs VERB`, which operators run by hand or from cron."""
 
-import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC
 from importlib import import_module
+from io import BytesIO, StringIO, TextIOWrapper
 from typing import Any, Final
 
 import psycopg
@@ -68,18 +68,15 @@ class Command(BaseCommand):
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         coloured = True if options["force_color"] else False if options["no_color"] else None
+        _replace_closed_streams()
         stream: Any = self.stdout._out
-        output = Output(stream, as_json=options["json"], coloured=coloured)
+        output = Output(stream or sys.stdout, as_json=options["json"], coloured=coloured)
         try:
             with timezone.override(UTC):  # the zone of logs and nodes, not that of web pages
                 code = _run_verb(output, options)
         except KeyboardInterrupt:
             self.stderr.write("Interrupted.")
             code = INTERRUPTED
-        except BrokenPipeError:
-            # The reader, such as `head`, closed the pipe: the rest of the buffer goes to /dev/null.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = subcommands.EXIT_OK
         if code:
             sys.exit(code)
 
@@ -90,7 +87,7 @@ def _run_verb(output: Output, options: dict[str, Any]) -> int:
         result = module.handle(**options, output=output)
         if not isinstance(result, CommandResult):
             return _show_all(output, result)
-        output.show(result)
+        _show(output, result)
         return result.exit_code
     except USAGE_ERRORS as error:
         raise CommandError(_join_lines(error), returncode=EXIT_USAGE) from error
@@ -109,14 +106,40 @@ def _run_verb(output: Output, options: dict[str, Any]) -> int:
 def _show_all(output: Output, results: Iterable[CommandResult]) -> int:
     """Print the results of a verb as it yields them, until it ends or the user presses Ctrl-C.
 
-    Return the highest exit code.
+    It also ends when the reader of the output closes the pipe. Return the highest exit code.
     """
     code = subcommands.EXIT_OK
     with suppress(KeyboardInterrupt):
         for result in results:
-            output.show(result)
             code = max(code, result.exit_code)
+            if not _show(output, result):
+                break
     return code
+
+
+def _show(output: Output, result: CommandResult) -> bool:
+    """Print a result. Return False if its reader, such as `head`, has closed the pipe.
+
+    Raise CommandError if the result can't be written, for example to a full disk.
+    """
+    try:
+        output.show(result)
+    except OSError as error:
+        sys.stdout = StringIO()  # Else the exit would fail to write the rest.
+        if not isinstance(error, BrokenPipeError):
+            text = f"The output can't be written: {error}"
+            raise CommandError(text, returncode=EXIT_PROBLEM) from error
+        return False
+    return True
+
+
+def _replace_closed_streams() -> None:
+    """Let stdin and stdout be empty streams where the caller has closed them.
+
+    Python has no streams for them then.
+    """
+    sys.stdin = sys.stdin or TextIOWrapper(BytesIO())
+    sys.stdout = sys.stdout or StringIO()
 
 
 def _join_lines(error: Exception) -> str:
