@@ -69,7 +69,12 @@ def test_update_writes_the_limits_of_a_group_and_moves_its_consumers_there() -> 
         assert answer("syncconsumers", "--update")[0]["changes"] == [moved]
         assert Consumer.objects.get().limit_group == LimitGroup.objects.get()
         limit_groups._declared["stripe-api"] = {"rate": "5/s"}
-        assert answer("syncconsumers", "--update")[0]["changes"] == []
+        slower = {"limit_group": "stripe-api", "option": "rate", "was": "9/m", "is": "5/s"}
+        assert answer("syncconsumers", "--dry-run")[0]["limit_groups"] == [slower]
+        assert "stripe-api  rate    9/m  5/s" in text("syncconsumers", "--dry-run")
+        updated = answer("syncconsumers", "--update")[0]
+        assert (updated["changes"], updated["limit_groups"]) == ([], [slower])
+        assert answer("syncconsumers", "--update")[0]["limit_groups"] == []
     changed = LimitGroup.objects.get()
     assert (changed.rate_per_second, changed.max_in_flight) == (5, 2)
 
@@ -101,7 +106,12 @@ def test_a_dry_run_lists_the_updates_and_writes_nothing() -> None:
     registered("mailing")
     before = contents()
     result, _code = answer("syncconsumers", "--update", "--dry-run")
-    assert result == {"consumers": [PLACE, "orders/mailing"], "dry_run": True, "changes": CHANGES}
+    assert result == {
+        "consumers": [PLACE, "orders/mailing"],
+        "dry_run": True,
+        "changes": CHANGES,
+        "limit_groups": [],
+    }
     assert answer("syncconsumers", "--dry-run")[0] == result
     assert "WOULD BE" in text("syncconsumers", "--dry-run")
     assert contents() == before

@@ -5,6 +5,7 @@ change.
 """
 
 from argparse import ArgumentParser
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ValidationError
@@ -19,12 +20,16 @@ from pulljobs.management.subcommands import CommandResult
 from pulljobs.models import Consumer, LimitGroup
 
 
-class ConsumerUpdate(NamedTuple):
-    """Consumer of a handler, and the fields of its row that differed from `@handler` in code."""
+class RowUpdate(NamedTuple):
+    """Consumer or limit group of the code, and the fields of its row that differed."""
 
-    consumer: Consumer
+    row: Consumer | LimitGroup
     changes: dict[str, tuple[Any, Any]]
     """Value of the row and value in code, by option."""
+
+    @property
+    def name(self) -> str:
+        return self.row.path if isinstance(self.row, Consumer) else self.row.name
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -45,19 +50,32 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
     return _result(update_consumers(dry_run=dry_run), dry_run=dry_run)
 
 
-def update_consumers(*, dry_run: bool) -> list[ConsumerUpdate]:
+def update_consumers(*, dry_run: bool) -> list[RowUpdate]:
     """Create missing consumers of handlers, and write the options of `@handler` to all rows.
 
-    Declared limit groups are written, too. Each consumer has a transaction of its own. With
-    `dry_run`, nothing is written, and the result has what would change.
+    Declared limit groups are written, too, and are first in the result. Each row has a transaction
+    of its own. With `dry_run`, nothing is written, and the result has what would change.
     """
-    for name, limits in limit_groups.declared().items():
-        if not dry_run:
-            registering.put_limit_group(name, limits)
-    return [_update(handler, dry_run) for handler in handlers.registered()]
+    groups = [
+        _update_group(name, limits, dry_run) for name, limits in limit_groups.declared().items()
+    ]
+    return [*groups, *(_update(handler, dry_run) for handler in handlers.registered())]
 
 
-def _update(handler: Handler, dry_run: bool) -> ConsumerUpdate:
+def _update_group(name: str, limits: Mapping[str, Any], dry_run: bool) -> RowUpdate:
+    known = LimitGroup.objects.using(settings().DATABASE).filter(name=name).first()
+    group = known or LimitGroup(name=name)
+    changes = {
+        limit: (current, value)
+        for limit, value in limits.items()
+        if (current := getattr(group, limit)) != value
+    }
+    if not dry_run:
+        registering.put_limit_group(name, limits)
+    return RowUpdate(group, changes)
+
+
+def _update(handler: Handler, dry_run: bool) -> RowUpdate:
     using = settings().DATABASE
     with transaction.atomic(using=using):
         rows = Consumer.objects.using(using).select_related("channel")
@@ -74,7 +92,7 @@ def _update(handler: Handler, dry_run: bool) -> ConsumerUpdate:
             _save(using, consumer)
             operating.wake(consumer)
         transaction.set_rollback(dry_run, using=using)
-    return ConsumerUpdate(consumer, changes)
+    return RowUpdate(consumer, changes)
 
 
 def _save(using: str, consumer: Consumer) -> None:
@@ -93,24 +111,34 @@ def _show(value: Any) -> Any:
     return value.name if isinstance(value, LimitGroup) else value
 
 
-def _result(updates: list[ConsumerUpdate], *, dry_run: bool) -> CommandResult:
-    consumers = [update.consumer.path for update in updates]
-    changes = [
-        {
-            "consumer": update.consumer.path,
-            "option": option,
-            "was": _show(was),
-            "is": _show(new),
-        }
+def _result(updates: list[RowUpdate], *, dry_run: bool) -> CommandResult:
+    consumers = [update for update in updates if isinstance(update.row, Consumer)]
+    groups = [update for update in updates if isinstance(update.row, LimitGroup)]
+    names = [update.name for update in consumers]
+    rows: list[list[Cell]] = [
+        [update.name, option, str(_show(was)), str(_show(new))]
         for update in updates
         for option, (was, new) in update.changes.items()
     ]
-    rows: list[list[Cell]] = [[str(value) for value in change.values()] for change in changes]
-    columns = text_columns("consumer", "option", "was", "would be" if dry_run else "is")
+    columns = text_columns("row", "option", "was", "would be" if dry_run else "is")
     return CommandResult(
-        {"consumers": consumers, "dry_run": dry_run, "changes": changes},
+        {
+            "consumers": names,
+            "dry_run": dry_run,
+            "changes": _list_changes(consumers, "consumer"),
+            "limit_groups": _list_changes(groups, "limit_group"),
+        },
         [
-            FactsBlock([("consumers", ", ".join(consumers) or "none")]),
+            FactsBlock([("consumers", ", ".join(names) or "none")]),
             TableBlock(columns, rows, "All rows match the code."),
         ],
     )
+
+
+def _list_changes(updates: list[RowUpdate], kind: str) -> list[dict[str, Any]]:
+    """Return the changes for programs, with the name of each row under the key `kind`."""
+    return [
+        {kind: update.name, "option": option, "was": _show(was), "is": _show(new)}
+        for update in updates
+        for option, (was, new) in update.changes.items()
+    ]
