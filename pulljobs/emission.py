@@ -95,13 +95,15 @@ def emit_finished(
         emit_on_commit(using, JobsFinished(ends, *names))
     for names, lost in Counter(known.get(id, UNKNOWN) for id in done.lost).items():
         emit_on_commit(using, LeasesLost(lost, *names))
-    for id, error in done.refused.items():
-        emit_on_commit(using, JobRefused(id, *known.get(id, UNKNOWN), error))
+    _emit_refused(using, done, known)
 
 
 def emit_given_back(using: str, done: Finished) -> None:
-    """Emit the events of jobs that a process other than their holder released or expired."""
-    known = _find(using, lambda: _read_names(using, done.states))
+    """Emit the events of jobs that a process other than their holder released or expired.
+
+    Jobs that could not be written have an event, too.
+    """
+    known = _find(using, lambda: _read_names(using, {*done.states, *done.refused}))
     expired: defaultdict[ConsumerNames, Counter[str]] = defaultdict(Counter)
     released: defaultdict[ConsumerNames, Counter[tuple[str, str]]] = defaultdict(Counter)
     for id, state in done.states.items():
@@ -114,6 +116,12 @@ def emit_given_back(using: str, done: Finished) -> None:
         emit_on_commit(using, JobsExpired(*names, states))
     for names, ends in released.items():
         emit_on_commit(using, JobsFinished(ends, *names))
+    _emit_refused(using, done, known)
+
+
+def _emit_refused(using: str, done: Finished, known: Mapping[int, ConsumerNames]) -> None:
+    for id, error in done.refused.items():
+        emit_on_commit(using, JobRefused(id, *known.get(id, UNKNOWN), error))
 
 
 def _find(using: str, find_names: FindNames) -> Mapping[int, ConsumerNames]:

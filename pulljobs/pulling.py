@@ -397,7 +397,7 @@ def give_back(node_id: UUID, *, but: frozenset[UUID]) -> None:
 def _announce(finished: Finished | None) -> int | None:
     if finished is None:
         return None
-    if finished.states:
+    if finished.states or finished.refused:
         emission.emit_given_back(settings().DATABASE, finished)
         listen.wake_on_commit(settings().DATABASE, finished.roomier)
         back = {id for id, state in finished.states.items() if state is State.QUEUED}

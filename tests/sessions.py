@@ -134,6 +134,23 @@ def pass_time(by: timedelta = timedelta(hours=1)) -> None:
     query("UPDATE pulljobs_lease SET leased_until = leased_until - %s", [by])
 
 
+REFUSE: Final = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    RAISE EXCEPTION 'not this row' {code};
+END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON pulljobs_archived_job
+FOR EACH ROW WHEN (NEW.job_id = {job_id}) EXECUTE FUNCTION refuse();
+"""
+
+
+def refuse_archiving(job_id: int, code: str = "") -> None:
+    """Create a trigger that keeps the job from being delivered and from being DEAD.
+
+    `code` is the clause of RAISE that names the code of its error.
+    """
+    query(REFUSE.format(job_id=job_id, code=code))
+
+
 class Thread(threading.Thread):
     """Thread with Django connections of its own. `result` waits and raises the thread's error."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Final
 from uuid import UUID
 
 from django.db import (
@@ -17,6 +18,7 @@ from django.db import (
     ProgrammingError,
     transaction,
 )
+from psycopg.errors import DataCorrupted, IndexCorrupted, RaiseException
 
 from pulljobs.engine.adapters import TOO_MUCH
 from pulljobs.engine.encodings import array, integer_array
@@ -34,6 +36,9 @@ from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import brief, is_wait, retrying
 
 logger = logging.getLogger("pulljobs.storage")
+
+REFUSALS: Final = (*TOO_MUCH, RaiseException, DataCorrupted, IndexCorrupted)
+"""Causes of errors that concern one value or row, such as those that triggers raise."""
 
 
 def take(
@@ -127,8 +132,8 @@ def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def _is_of_a_row(error: Exception) -> bool:
-    """Return True if the values of an outcome caused the error, not the server or connection."""
-    if isinstance(error.__cause__, TOO_MUCH):
+    """Return True if an outcome or its row caused the error, not the server or connection."""
+    if isinstance(error.__cause__, REFUSALS):
         return True
     # A read-only database raises InternalError.
     return not isinstance(error, OperationalError | ProgrammingError | InternalError)
@@ -205,14 +210,15 @@ def _give_back(
     """Take the jobs of leases from their holders, with the outcome that `settle` makes for each.
 
     A lease of which other transactions have locked some jobs, or with `skip_locked` the rates to
-    which these give tokens back, stays for a later pass of the reaper.
+    which these give tokens back, stays for a later pass of the reaper. So does one of which a job
+    can't be written.
     `started` are the jobs that ran when their node ended. If None, the node's last report counts.
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
     locked = find_locked(using, settlements) if skip_locked else set()
-    free = [each for each in settlements if each.held.job_id not in locked]
-    finished = settling.settle(using, free) if free else Finished({}, [], {})
-    whole = {each.lease_id for each in leases if each.is_whole and locked.isdisjoint(each.job_ids)}
+    finished = finish(using, [each for each in settlements if each.held.job_id not in locked])
+    left = {*locked, *finished.refused}
+    whole = {each.lease_id for each in leases if each.is_whole and left.isdisjoint(each.job_ids)}
     run(using, "end_leases", {"lease_ids": list(whole)})
     if rest := [lease.lease_id for lease in leases if lease.lease_id not in whole]:
         running = None if started is None else list(started)

@@ -17,7 +17,7 @@ from pulljobs.models import ArchivedJob, Attempt, Consumer, Job, Lease
 from pulljobs.states import Event, Reason, State
 from pulljobs.storage import jobs, leases
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import contents, pass_time, query, states
+from tests.sessions import contents, pass_time, query, refuse_archiving, states
 
 pytestmark = pytest.mark.django_db
 
@@ -249,6 +249,16 @@ def test_one_outcome_that_can_not_be_written_does_not_stop_the_others(bad: Any) 
     assert why
     assert "secret" not in why
     assert str(held[17].lease_token) not in why
+
+
+@pytest.mark.parametrize("code", ["", "USING ERRCODE = 'data_corrupted'"])
+def test_one_row_that_can_not_be_written_does_not_stop_the_others(code: str) -> None:
+    """A trigger of the project refuses it, or the server can't read it."""
+    held = held_jobs(9)
+    refuse_archiving(held[4].job_id, code)
+    finished = jobs.finish(USING, list(map(outcomes.deliver, held)))
+    assert finished.refused == {held[4].job_id: "not this row"}
+    assert set(finished.states) == {job.job_id for job in held} - {held[4].job_id}
 
 
 def test_a_failing_outcome_leaves_the_callers_transaction_usable() -> None:

@@ -1,5 +1,6 @@
 """Leases that are over, and nodes that are dead: their jobs come back, each once."""
 
+import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from uuid import uuid4
@@ -13,7 +14,15 @@ from pulljobs.models import ArchivedJob, Job, Lease
 from pulljobs.states import State
 from pulljobs.storage import jobs, leases
 from tests.factories import USING, ConsumerFactory, claimed, published
-from tests.sessions import at_once, contents, lock_timeout, pass_time, query, states
+from tests.sessions import (
+    at_once,
+    contents,
+    lock_timeout,
+    pass_time,
+    query,
+    refuse_archiving,
+    states,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -253,3 +262,25 @@ def orphans() -> list[Held]:
             " AND job.id = ANY(job_ids))"
         )
     ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_can_not_be_written_holds_back_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its lease stays for a later pass, and the log names it."""
+    consumer = ConsumerFactory.create(max_retries=0)
+    bad, *good = published(consumer, 4)
+    claimed(consumer, 2)
+    claimed(consumer, 2)
+    refuse_archiving(bad)
+    pass_time()
+    with caplog.at_level(logging.ERROR):
+        assert pulling.reap() == 3
+    assert caplog.messages == [f"The outcome of job {bad} can't be written: not this row"]
+    assert states() == {bad: State.INFLIGHT} | dict.fromkeys(good, State.DEAD)
+    query("DROP FUNCTION refuse CASCADE")
+    pass_time()
+    assert pulling.reap() == 1
+    assert set(states().values()) == {State.DEAD}
+    assert not Lease.objects.exists()
