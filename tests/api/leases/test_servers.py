@@ -1,5 +1,6 @@
 """Pulls work under ASGI with and without `with_pulls` or synchronous middleware, and under WSGI."""
 
+import asyncio
 import gc
 import io
 import logging
@@ -190,10 +191,10 @@ def test_who_sends_one_reads_why_it_is_refused(puller: Puller) -> None:
 
 def test_a_request_that_django_can_not_read_is_refused() -> None:
     """A query that is not UTF-8, which some servers pass on, gets Django's 400 and no traceback."""
-    received, sent = iter([{"type": "http.request"}]), list[Any]()
+    received, sent = [{"type": "http.request"}], list[Any]()
 
     async def receive() -> Any:
-        return next(received)
+        return received.pop() if received else await asyncio.Event().wait()
 
     async def send(message: Any) -> None:
         sent.append(message)
