@@ -140,10 +140,11 @@ def test_a_full_disk_is_one_line_of_error(
 def test_closed_streams_are_empty(
     given: list[str], problem: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("stdin", "stdout"):
+    for name in ("stdin", "stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
     with pytest.raises(CommandError, match=problem):
         call_command("pulljobs", *given)
+    call_command("pulljobs", "verify", "--patience=0")
 
 
 def test_help_lists_the_verbs_and_the_exit_codes(

@@ -134,12 +134,13 @@ def _show(output: Output, result: CommandResult) -> bool:
 
 
 def _replace_closed_streams() -> None:
-    """Let stdin and stdout be empty streams where the caller has closed them.
+    """Let stdin, stdout and stderr be empty streams where the caller has closed them.
 
     Python has no streams for them then.
     """
     sys.stdin = sys.stdin or TextIOWrapper(BytesIO())
     sys.stdout = sys.stdout or StringIO()
+    sys.stderr = sys.stderr or StringIO()
 
 
 def _join_lines(error: Exception) -> str:
