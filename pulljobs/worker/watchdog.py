@@ -21,7 +21,7 @@ BEFORE_HARD_END: Final = 0.5
 """Seconds before the last possible end of a lease at which a run is cancelled, to settle in time.
 """
 GROWTH: Final = 64 * 2**20
-"""Bytes by which a process may grow before garbage is collected, or half its size if that is more.
+"""Bytes by which a process may grow before garbage is collected.
 
 Otherwise it is collected after a number of new objects, and few objects can hold much memory.
 """
@@ -80,11 +80,10 @@ class Watchdog:
         return LOOK
 
     def _collect_garbage(self) -> None:
-        """Collect garbage if the process has grown since the last time, by `GROWTH` or by half."""
+        """Collect garbage if the process has grown by `GROWTH` since the last time."""
         if resident_bytes() >= self._collect_at:
             gc.collect()
-            used = resident_bytes()
-            self._collect_at = used + max(GROWTH, used // 2)
+            self._collect_at = resident_bytes() + GROWTH
 
     def _cancel_overdue(self, run: HandlerRun) -> None:
         handler = run.job.handler
