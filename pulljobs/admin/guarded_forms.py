@@ -1,4 +1,4 @@
-"""Forms that do not undo what another user changed after their page was opened."""
+"""Forms that do not undo a change that was made after their page was opened."""
 
 from typing import Any, Final
 
@@ -8,8 +8,8 @@ from django.utils.translation import gettext_lazy as _
 SEEN: Final = "_seen"
 """Name of the hidden field with the time of the row's last change when the page was opened."""
 CHANGED: Final = _(
-    "Another user changed this %s after you opened the page, and to save it would undo that: open "
-    "the page again."
+    "This %s was changed after you opened the page, and to save the form would undo that: open the "
+    "page again."
 )
 
 
@@ -30,7 +30,7 @@ class GuardedForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for myp
         return "" if self.instance.pk is None else self.instance.changed_at.isoformat()
 
     def clean(self) -> dict[str, Any]:
-        """Check that no other user has changed the row after the page was opened."""
+        """Check that the row was not changed after the page was opened."""
         cleaned = super().clean() or self.cleaned_data
         row = self.instance
         if self.seen and row.pk is not None and self.seen != row.changed_at.isoformat():

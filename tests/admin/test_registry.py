@@ -106,7 +106,7 @@ def test_a_form_that_was_opened_before_another_change_does_not_undo_it(
     url, given = page(model, row.pk), {"_seen": seen_of(operator, page(model, row.pk))}
     post_form(operator, url, form | given)
     answer = operator.post(url, form | given | {"name": "renamed"})
-    assert f"Another user changed this {row._meta.verbose_name}" in answer.content.decode()
+    assert f"This {row._meta.verbose_name} was changed after" in answer.content.decode()
     assert rows.get().name == row.name
     post_form(operator, url, form | {"_seen": seen_of(operator, url), "name": "renamed"})
     assert rows.get().name == "renamed"

@@ -558,10 +558,10 @@ def test_a_form_that_was_opened_before_another_change_does_not_undo_it(
     own = fields | {"cron": "* * * * *", "timezone": "UTC", "priority": "1"}
     schedules.update("report", cron="0 7 * * *")
     errors = errors_of(operator, page(LIST, row.pk), own | {"_seen": seen})
-    assert "Another user changed this schedule after" in errors["__all__"][0]
+    assert "This schedule was changed after" in errors["__all__"][0]
     assert (reread(row).cron, reread(row).priority) == ("0 7 * * *", 0)
     again = errors_of(operator, page(LIST, row.pk), own | {"_seen": seen, "_preview": "1"})
-    assert "Another user changed this schedule" in again["__all__"][0]
+    assert "This schedule was changed after" in again["__all__"][0]
     [seen] = re.findall(r'name="_seen" value="([^"]+)"', read_page(operator, page(LIST, row.pk)))
     post_form(operator, page(LIST, row.pk), own | {"_seen": seen, "cron": "0 7 * * *"})
     assert (reread(row).cron, reread(row).priority) == ("0 7 * * *", 1)
