@@ -11,7 +11,7 @@ from django.db import connections
 
 from pulljobs.engine.telemetry import GivingUpFailed, emit
 from pulljobs.handlers import ClaimedJob
-from pulljobs.worker.thread_connections import ThreadConnections
+from pulljobs.worker.thread_connections import ThreadConnections, make_caches
 
 logger = logging.getLogger("pulljobs.worker")
 
@@ -45,6 +45,7 @@ class GiveUpHooks:
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
+        make_caches()
         kept = ThreadConnections()
         while (job := self._waiting.get()) is not None:
             copy_context().run(call_give_up_hook, job)

@@ -1,12 +1,13 @@
-"""Database connections of one thread of a worker, kept between jobs."""
+"""Connections of one thread of a worker to databases and caches, kept between jobs."""
 
 import logging
 import select
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Final
 
+from django.core.cache import caches
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -83,6 +84,17 @@ class ThreadConnections:
             connection.errors_occurred |= _has_ended(connection)  # Else it would not be tested.
             if connection.errors_occurred or not connection.autocommit:
                 _close_if_unusable(connection)
+
+
+def make_caches() -> None:
+    """Make the caches of this thread, which connect when a job uses them.
+
+    Django keeps them in context variables. Made in the copied context of a job, they would end with
+    the job, and each job would connect to Redis again.
+    """
+    for alias in caches:
+        with suppress(Exception):  # A job that uses the cache gets the error.
+            caches[alias]
 
 
 def close_unusable_connections() -> None:

@@ -18,7 +18,11 @@ from pulljobs.worker.job_queue import JobQueue
 from pulljobs.worker.result_buffer import ResultBuffer
 from pulljobs.worker.runs import HandlerRun, RunSlot
 from pulljobs.worker.shared_state import IDLE, Slots
-from pulljobs.worker.thread_connections import ThreadConnections, close_unusable_connections
+from pulljobs.worker.thread_connections import (
+    ThreadConnections,
+    close_unusable_connections,
+    make_caches,
+)
 
 LOOK: Final = 0.1
 IDLE_CHECK: Final = 5.0
@@ -122,6 +126,7 @@ class ThreadPool:
         )
 
     def _work(self, number: int) -> None:
+        make_caches()
         kept, slot = ThreadConnections(), self._buffer.runs.slot(number, self._on_cancel)
         while True:
             try:

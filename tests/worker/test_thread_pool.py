@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.core.cache import caches
 from django.db import connection, connections, transaction
 from django.utils import translation
 
@@ -91,6 +92,19 @@ def test_a_handler_does_not_see_context_variables_of_earlier_ones(bench: PoolBen
     bench.pool.take([bench.job(speak, number=number) for number in range(1, 4)])
     assert bench.events(3) == [Event.DELIVER] * 3
     assert seen == ["en-us"] * 3
+
+
+def test_a_thread_keeps_its_caches_between_jobs() -> None:
+    """Otherwise each job would open connections of its own to Redis or memcached."""
+    bench, seen = PoolBench(1), list[Any]()
+
+    def use(job: ClaimedJob) -> None:
+        seen.append(caches["default"])
+
+    bench.pool.take([bench.job(use, number=number) for number in range(1, 4)])
+    assert bench.events(3) == [Event.DELIVER] * 3
+    bench.end()
+    assert seen == [seen[0]] * 3
 
 
 def test_the_run_time_of_a_handler_is_measured(bench: PoolBench) -> None:
