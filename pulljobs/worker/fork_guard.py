@@ -1,7 +1,7 @@
 """Fork guard: a process that a handler forks never goes on as a worker.
 
 Such a copy would run the jobs that wait in memory a second time, and settle them over the
-connections of its parent. Signals end it, as they end any other process.
+connections of its parent. SIGTERM ends it, as it ends any other process.
 """
 
 import os
@@ -10,15 +10,18 @@ import sys
 from functools import partial
 from typing import Final, NoReturn
 
-SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that mean something else to the child process of a worker."""
+SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1)
+"""Signals that mean something else to the child process of a worker.
+
+SIGHUP is not among them: a terminal that closes sends it to all, and lets running handlers finish.
+"""
 
 is_forked = False
 """True in a forked copy. It is a plain global, because every run of a handler reads it."""
 
 
 def install() -> None:
-    """Have every process that this process forks from now on set `is_forked`, and end at signals.
+    """Have every process that this process forks from now on set `is_forked`, and end at SIGTERM.
 
     Signals are blocked during the fork. Otherwise one that came at once would be lost.
     """
