@@ -100,12 +100,14 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
             return finish(using, settlements, skip_locked=True)
         if not _is_of_a_row(error):
             raise
-        return _finish_halves(using, settlements, error, skip_locked=skip_locked)
+        return _write_halves(partial(finish, using, skip_locked=skip_locked), settlements, error)
     return settling.find_lost(using, settlements, finished)
 
 
-def _finish_halves(
-    using: str, settlements: Sequence[Settlement], error: Exception, *, skip_locked: bool
+def _write_halves(
+    write: Callable[[Sequence[Settlement]], Finished],
+    settlements: Sequence[Settlement],
+    error: Exception,
 ) -> Finished:
     """Write the halves of a batch whose write failed, or refuse its only outcome with `error`."""
     if len(settlements) == 1:
@@ -113,8 +115,7 @@ def _finish_halves(
         text = str(error).partition("\n")[0]
         return Finished({}, [], {settlements[0].held.job_id: text})
     middle = len(settlements) // 2
-    left = finish(using, settlements[:middle], skip_locked=skip_locked)
-    return left | finish(using, settlements[middle:], skip_locked=skip_locked)
+    return write(settlements[:middle]) | write(settlements[middle:])
 
 
 def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
@@ -216,7 +217,8 @@ def _give_back(
     """
     settlements = [settle(lease, job_id) for lease in leases for job_id in lease.job_ids]
     locked = find_locked(using, settlements) if skip_locked else set()
-    finished = finish(using, [each for each in settlements if each.held.job_id not in locked])
+    free = [each for each in settlements if each.held.job_id not in locked]
+    finished = _write_in_parts(using, free) if free else Finished({}, [], {})
     left = {*locked, *finished.refused}
     whole = {each.lease_id for each in leases if each.is_whole and left.isdisjoint(each.job_ids)}
     run(using, "end_leases", {"lease_ids": list(whole)})
@@ -224,6 +226,16 @@ def _give_back(
         running = None if started is None else list(started)
         run(using, "postpone_leases", {"lease_ids": rest, "running_ids": running})
     return finished
+
+
+def _write_in_parts(using: str, settlements: Sequence[Settlement]) -> Finished:
+    """Write outcomes in the open transaction. Those that can't be written get into `refused`."""
+    try:
+        return _finish_apart(using, settlements)
+    except (DatabaseError, ValueError, TypeError) as error:
+        if not _is_of_a_row(error):
+            raise
+        return _write_halves(partial(_write_in_parts, using), settlements, error)
 
 
 def _expired(lease: ReachedLease, job_id: int) -> Settlement:
