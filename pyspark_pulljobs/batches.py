@@ -84,7 +84,7 @@ def slice_batch(
 ) -> list[BatchSlice]:
     """Divide the jobs of a batch, numbered from 1 to `jobs`, into slices of about equal length.
 
-    There are at most `partitions`, and fewer if a slice would have less than `MIN_ROWS` jobs. The
+    There are at most `partitions`, and at most one for each `MIN_ROWS` jobs or a rest of them. The
     connection only puts the values into the text of the queries; nothing is read.
     """
     count = max(min(partitions, -(-jobs // MIN_ROWS)), 1)

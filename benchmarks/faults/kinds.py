@@ -1,4 +1,4 @@
-"""Kinds of faults: each function breaks something, waits and repairs it."""
+"""Kinds of faults: each function breaks something, and waits and repairs what stays broken."""
 
 import random
 import signal

@@ -124,7 +124,10 @@ def _own_problems(timeout: object, on_giving_up: object) -> Iterator[str]:
 
 
 def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each wrong name of channel or consumer, or wrong value of a field."""
+    """Return what is wrong with a channel's or consumer's name, else with types, else with values.
+
+    There is one sentence for the first wrong name, or for each wrong field.
+    """
     try:
         for name in (channel, consumer):
             validate_name(name)

@@ -157,8 +157,8 @@ def count_before(using: str, consumer_id: int, job_id: int, burst: float) -> Job
     """Count the jobs that claims take before a waiting job whose consumer's keys take turns.
 
     Also sum up the tokens of its rate that they take, a job that costs more than `burst` as that
-    many. Return None if no such job waits. At most `COUNTED_KEYS` keys and `COUNTED_JOBS` jobs of
-    each are counted.
+    many. Return None if the consumer has no such job. At most `COUNTED_KEYS` keys and
+    `COUNTED_JOBS` jobs of each are counted.
     """
     counted = {"most_keys": COUNTED_KEYS, "most_jobs": COUNTED_JOBS, "burst": burst}
     params = {"consumer_id": consumer_id, "job_id": job_id, **counted}

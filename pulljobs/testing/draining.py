@@ -178,7 +178,11 @@ def run_claimed(
 
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
-    """Write the outcome. Return the job's new state if the outcome queues it again, else None."""
+    """Write the outcome. Return the job's new state if it is of an event that may queue it again.
+
+    That is DEAD for a retry when none is left. Return None for other events, and if the lease is
+    lost.
+    """
     finished = pulling.finish([settlement], lambda: {job.id: job.handler.names})
     return finished.states.get(job.id) if settlement.event in BACK_TO_QUEUE else None
 

@@ -124,7 +124,11 @@ def _check_consumer(options: ConsumeOptions) -> None:
 def _run_query(
     spark: "SparkSession", options: ConsumeOptions, stopped: threading.Event
 ) -> Exception | None:
-    """Run the query, release the jobs that it then holds, and return its error or None."""
+    """Run the query until it fails or `stopped` is set, and return its error or None.
+
+    Then ack, release or expire the jobs that it holds, as `release` does, with the error as
+    `failure`.
+    """
     seconds = _lease_seconds(options)
     query = _start(spark, options)
     error = _wait_for_failure(query, stopped)
