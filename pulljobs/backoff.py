@@ -7,7 +7,7 @@
     exponential:1x3<60         1, 3, 9, ... s, at most 60
     5,30,60                    5, 30, 60, then 120, 180, ...: (n - length + 1) x last
 
-There n is the number of the retry, and length that of the delays. A strategy expands to at most 200
+(n is the number of the retry, length that of the delays.) A strategy expands to at most 200
 delays, none above a year. A consumer stores the text and what it expands to: an array of seconds,
 and a cap that no delay exceeds. `finish.sql` takes the n-th delay, and adds jitter within the cap.
 """

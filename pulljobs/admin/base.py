@@ -77,7 +77,7 @@ def reporting_database_errors(view: View, site: AdminSite) -> View:
 
 
 def _show_outage(request: HttpRequest, site: AdminSite, error: Exception) -> TemplateResponse:
-    """Answer with 503. Raise an error if the users are in the same database."""
+    """Answer with 503, or raise an error if the page needs the same database for its user."""
     reason = str(error).partition("\n")[0]
     logger.warning("The database failed a page of the admin: %s", reason)
     context = {**site.each_context(request), "title": _("Try again later"), "reason": reason}

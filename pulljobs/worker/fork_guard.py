@@ -13,7 +13,8 @@ from typing import Final, NoReturn
 SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1)
 """Signals that mean something else to the child process of a worker.
 
-SIGHUP is not among them: a terminal that closes sends it to all, and lets running handlers finish.
+SIGHUP is not among them: a terminal that closes sends it to all processes, and running handlers may
+finish then.
 """
 
 is_forked = False

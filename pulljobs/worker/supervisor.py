@@ -94,7 +94,7 @@ class Supervisor:
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,
             signal.SIGUSR1: self._on_report_request,
-            # Ignored, as some programs leave it for this one, it would hide the ends of children.
+            # Some programs start this one with SIGCHLD ignored, which hides the ends of children.
             signal.SIGCHLD: signal.SIG_DFL,
         }
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it

@@ -169,9 +169,8 @@ class DatabaseThreads:
         It may be if that of another thread has failed, which is as old. A server or a proxy may end
         it after some idle time, so it is then asked for an answer.
         """
-        now, worked_at = time.monotonic(), getattr(self._seen, "worked_at", 0.0)
         is_as_old = getattr(self._seen, "failures", 0) != self._failures
-        self._seen.failures, self._seen.worked_at = self._failures, now
-        was_idle = now - worked_at >= IDLE_SECONDS
+        self._seen.failures = self._failures
+        was_idle = time.monotonic() - getattr(self._seen, "worked_at", 0.0) >= IDLE_SECONDS
         if is_as_old or (was_idle and not connections[self._using].is_usable()):
             connections.close_all()
