@@ -1,7 +1,10 @@
-"""Options of libpq that end a connection whose server or network fell silent without closing it."""
+"""Ends of connections: options of libpq that end a silent one, and a look at an idle one."""
 
+import select
 from collections.abc import Mapping
 from typing import Any, Final
+
+import psycopg
 
 CONNECTION_BOUNDS: Final[Mapping[str, int]] = {
     "connect_timeout": 10,
@@ -21,3 +24,15 @@ end of a default lease of 30 s. The options have no effect on Unix sockets.
 def with_bounds(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return connection parameters, completed with the defaults of `CONNECTION_BOUNDS`."""
     return {**CONNECTION_BOUNDS, **params}
+
+
+def may_have_ended(raw: "psycopg.Connection[Any]") -> bool:
+    """Return True if an idle connection is closed, or has received something: most likely its end.
+
+    No query is sent: a query shows whether the connection still works.
+    """
+    if raw.closed:
+        return True
+    received = select.poll()
+    received.register(raw.pgconn.socket, select.POLLIN)
+    return bool(received.poll(0))

@@ -1,7 +1,6 @@
 """Connections of one thread of a worker to databases and caches, kept between jobs."""
 
 import logging
-import select
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -13,6 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from psycopg.pq import TransactionStatus
 
+from pulljobs.engine.connection_bounds import may_have_ended
 from pulljobs.engine.deadlines import WorkDeadline
 
 logger = logging.getLogger("pulljobs.worker")
@@ -81,7 +81,7 @@ class ThreadConnections:
             self._aged_at = now
         for connection in self._open:
             connection.queries_log.clear()  # With DEBUG, as at the start of a request.
-            connection.errors_occurred |= _has_ended(connection)  # Else it would not be tested.
+            connection.errors_occurred |= _may_have_ended(connection)  # Else it is not tested.
             if connection.errors_occurred or not connection.autocommit:
                 _close_if_unusable(connection)
 
@@ -110,19 +110,13 @@ def _close_if_unusable(connection: BaseDatabaseWrapper) -> None:
         connection.close_if_unusable_or_obsolete()
 
 
-def _has_ended(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if an idle connection is closed, or has received something: most likely its end.
+def _may_have_ended(connection: BaseDatabaseWrapper) -> bool:
+    """Return True if a connection to PostgreSQL most likely ended while it was idle.
 
     After a restart of the server, the next job of each thread would otherwise fail and be charged.
     """
     raw = connection.connection
-    if raw is None or connection.vendor != "postgresql":
-        return False
-    if raw.closed:
-        return True
-    received = select.poll()
-    received.register(raw.pgconn.socket, select.POLLIN)
-    return bool(received.poll(0))
+    return raw is not None and connection.vendor == "postgresql" and may_have_ended(raw)
 
 
 def _is_left_open(connection: BaseDatabaseWrapper) -> bool:

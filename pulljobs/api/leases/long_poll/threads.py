@@ -1,7 +1,6 @@
 """Threads that run the statements of pulls, acks and renewals, each with a database connection."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -14,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from pulljobs.api.leases import sharing
 from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
+from pulljobs.engine.connection_bounds import may_have_ended
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.storage import sessions
 
@@ -23,8 +23,6 @@ MOST_TOGETHER: Final = 50
 """Largest number of requests that share statements."""
 WORK_SECONDS: Final = 15.0
 """Time limit of a request's work with the database, for a server that no longer answers."""
-IDLE_SECONDS: Final = 1.0
-"""Time without work after which a thread tests its connection before its next work."""
 
 T = TypeVar("T")
 
@@ -160,17 +158,17 @@ class DatabaseThreads:
                 self._failures += 1
                 self._seen.failures = self._failures
             raise
-        finally:
-            self._seen.worked_at = time.monotonic()
 
     def _close_if_dead(self) -> None:
         """Close the connections of this thread if that of the jobs may be dead.
 
-        It may be if that of another thread has failed, which is as old. A server or a proxy may end
-        it after some idle time, so it is then asked for an answer.
+        It may be if that of another thread has failed, which is as old. A server or a proxy may
+        have ended it while it was idle.
         """
         is_as_old = getattr(self._seen, "failures", 0) != self._failures
         self._seen.failures = self._failures
-        was_idle = time.monotonic() - getattr(self._seen, "worked_at", 0.0) >= IDLE_SECONDS
-        if is_as_old or (was_idle and not connections[self._using].is_usable()):
+        connection = connections[self._using]
+        raw = connection.connection
+        has_ended = raw is not None and may_have_ended(raw) and not connection.is_usable()
+        if is_as_old or has_ended:
             connections.close_all()
