@@ -75,11 +75,8 @@ def schedule(
     del fields["delay"], fields["available_at"]
     row = ScheduledMessage(channel=channel, producer=producer, dispatch_at=at, **fields)
     try:
-        with (
-            tracing.publishing(channel.name, [row.headers]),
-            transaction.atomic(using=settings().DATABASE),
-        ):
-            row.save(using=settings().DATABASE, force_insert=True)
+        with tracing.publishing(channel.name, [row.headers]):
+            scheduled.add(settings().DATABASE, row)
     except IntegrityError as error:
         raise DuplicateSchedule(row.client_message_id) from error
     return row

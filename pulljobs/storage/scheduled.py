@@ -3,16 +3,29 @@
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
+from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.models import Channel, ScheduledMessage
 from pulljobs.storage.forgetting import forget
 from pulljobs.storage.pages import Cut, newest_first
 from pulljobs.storage.published import NUL
+from pulljobs.storage.sessions import LONGEST_SECONDS
 from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, merged
 
 CAP: Final = 10_000
+
+
+def add(using: str, row: ScheduledMessage) -> None:
+    """Insert a scheduled message. Raise IntegrityError if another one of the channel has its id.
+
+    The insert waits for up to a minute for an open transaction that has inserted the same id, then
+    raises OperationalError. The limit also applies in the caller's transaction.
+    """
+    with WorkDeadline(connections[using], LONGEST_SECONDS), transaction.atomic(using=using):
+        row.save(using=using, force_insert=True)
 
 
 def due(using: str, limit: int) -> list[ScheduledMessage]:

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from pulljobs import scheduling
+from pulljobs.errors import DuplicateSchedule
 from pulljobs.models import Channel, Message, ScheduledMessage
 from pulljobs.publishing import publish
-from pulljobs.storage import sessions
+from pulljobs.storage import scheduled, sessions
 from tests.factories import USING, ConsumerFactory
 from tests.sessions import Thread, blocked_by, lock_timeout, query, run, session, wait_until
 
@@ -67,6 +69,21 @@ def test_keys_are_locked_in_the_order_of_all_who_publish_several() -> None:
         other.commit()
         assert dispatching.result() == 3
     assert published_texts() == ["b", "B", "a"]
+
+
+def test_a_message_waits_for_a_limited_time_for_an_open_one_of_its_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    channel = ConsumerFactory.create().channel
+    due(channel, "a", message_id="m")
+    monkeypatch.setattr(scheduled, "LONGEST_SECONDS", 0.1)
+    with lock_timeout("9s"), session() as other:
+        other.execute("UPDATE pulljobs_scheduled_message SET client_message_id = 'n'")
+        with pytest.raises(OperationalError, match="due to user request"):
+            due(channel, "b", message_id="n")
+    due(channel, "b", message_id="n")
+    with pytest.raises(DuplicateSchedule):
+        due(channel, "b", message_id="n")
 
 
 @pytest.mark.own_session
