@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import InterfaceError, InternalError, OperationalError, connections, transaction
+from psycopg.errors import InFailedSqlTransaction, ReadOnlySqlTransaction
 
 from pulljobs import emission, ids, pulling
 from pulljobs.engine import outcomes
@@ -267,16 +268,18 @@ class StepResult:
 
 @contextmanager
 def _interrupting() -> Iterator[list[Any]]:
-    """Raise Interruption for an error of the commit, or if the block lost a connection.
+    """Raise Interruption for an error of the commit, and if the database ends or refuses the block.
 
-    The caller keeps the connections of the block in the yielded list while it runs. Other errors
-    are failures of the step.
+    It ends the block with its connection, and refuses it while it is read-only. The caller keeps
+    the connections in the yielded list while the block runs. Other errors are failures of the step.
     """
     block: list[Any] = []
     try:
         yield block
-    except (OperationalError, InterfaceError) as error:
-        if not block or any(getattr(connection, "closed", False) for connection in block):
+    except (InterfaceError, InternalError, OperationalError) as error:
+        is_lost = any(getattr(connection, "closed", False) for connection in block)
+        is_of_commit = not block and not isinstance(error.__cause__, InFailedSqlTransaction)
+        if is_lost or is_of_commit or isinstance(error.__cause__, ReadOnlySqlTransaction):
             raise Interruption(error) from error
         raise
 

@@ -1,13 +1,15 @@
 """Claims that end in the middle of a step: no failure that the workflow could catch."""
 
 import asyncio
+import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import DataError, InternalError, OperationalError, connection
 
 from pulljobs.handlers import ClaimedJob
 from pulljobs.models import Job
@@ -23,7 +25,7 @@ from pulljobs.workflows import (
     storing,
 )
 from pulljobs.workflows.batches import adding
-from tests.sessions import session
+from tests.sessions import session, wait_until
 from tests.workflows.runs.conftest import Bench
 
 
@@ -117,9 +119,46 @@ def test_children_that_the_database_could_not_store_are_published_at_the_next_at
     assert (tested.claims, tested.result) == (2, "UnknownChannel")
 
 
+def cut_off() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [pid] = cursor.fetchone()
+    with session() as other:
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+
+
+def become_read_only() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION READ ONLY")
+
+
+def become_read_only_and_write() -> None:
+    become_read_only()
+    Job.objects.update(priority=0)
+
+
+def wait_too_long() -> None:
+    """Let the server end the session with an InternalError."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '1ms'")
+    raw = connection.connection
+    wait_until(lambda: bool(select.select([raw.fileno()], [], [], 0)[0]))
+
+
 @pytest.mark.own_session
 @pytest.mark.django_db(transaction=True)
-def test_a_connection_that_is_lost_in_a_block_is_no_failure_of_its_step(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        (cut_off, OperationalError),
+        (become_read_only, InternalError),
+        (become_read_only_and_write, InternalError),
+        (wait_too_long, InternalError),
+    ],
+)
+def test_a_block_that_the_database_ends_or_refuses_is_no_failure_of_its_step(
+    bench: Bench, trouble: Callable[[], None], kind: type[Exception]
+) -> None:
     blocks: list[int] = []
 
     def fulfil(run: Run) -> Any:
@@ -127,7 +166,7 @@ def test_a_connection_that_is_lost_in_a_block_is_no_failure_of_its_step(bench: B
             with run.atomic("charge") as step:
                 blocks.append(1)
                 if len(blocks) == 1:
-                    cut_off()
+                    trouble()
                 step.result = Job.objects.count()
         except Exception:
             return run.step("refund", lambda: "refund")
@@ -136,16 +175,23 @@ def test_a_connection_that_is_lost_in_a_block_is_no_failure_of_its_step(bench: B
     bench.workflow(fulfil)
     bench.start()
     failed, done = drain(delayed=True)
-    assert isinstance(failed.exception, OperationalError)
+    assert isinstance(failed.exception, kind)
     assert (failed.job.state, done.job.result) == (State.QUEUED, 1)
 
 
-def cut_off() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        [pid] = cursor.fetchone()
-    with session() as other:
-        other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_that_the_block_has_broken_is_a_failure_of_its_step(bench: Bench) -> None:
+    def fulfil(run: Run) -> Any:
+        try:
+            with run.atomic("charge"), connection.cursor() as cursor, suppress(DataError):
+                cursor.execute("SELECT 1 / 0")
+        except Exception:
+            return run.step("refund", lambda: "refund")
+
+    bench.workflow(fulfil)
+    bench.start()
+    [done] = drain()
+    assert done.job.result == "refund"
 
 
 def test_a_step_with_retries_left_goes_on_after_a_stop(
