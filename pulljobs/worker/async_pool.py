@@ -48,8 +48,8 @@ class SyncCalls(ThreadPoolExecutor):
 class HandlerContext:
     """Context of context variables in which one handler after another runs, as requests do in ASGI.
 
-    All synchronous calls of a context share one thread. So handlers do not wait for each other's
-    queries, and there are at most as many connections as handlers that used one at the same time.
+    The thread-sensitive calls of a context share one thread. So handlers do not wait for each
+    other's queries, and about as many threads have connections as handlers ran at the same time.
     """
 
     def __init__(self) -> None:
@@ -85,13 +85,13 @@ class HandlerContext:
         self._checked_at = self._calls.count
 
     def needs_tidying(self) -> bool:
-        """Return True if the thread of the context was used since the last call of this method."""
+        """Return True if there is a thread, and a handler has run since the last call of this."""
         was_used = self._calls.count > 0 and not self._is_tidy
         self._is_tidy = True
         return was_used
 
     async def tidy(self) -> None:
-        """Close connections of the idle context that are older than Django keeps them."""
+        """Close connections of the idle context that are broken or too old."""
         await sync_to_async(close_unusable_connections)()
 
 
@@ -149,7 +149,7 @@ class AsyncPool:
         self._loop.call(self._fill)
 
     def join(self, deadline: float) -> bool:
-        """Wait for all handlers until the monotonic time `deadline`. Return False if some go on."""
+        """Wait until all running jobs have an outcome. Return False at the monotonic `deadline`."""
         return self._tasks.join(deadline)
 
     def cancel_all(self, reason: CancelReason) -> None:

@@ -26,7 +26,8 @@ def start(
 ) -> None:
     """Set Django up, import the handlers and work until the end of the process.
 
-    `order` is a pickled `ChildOrder`. `supervisor` is a pipe that closes when the supervisor ends.
+    Exit with MISCONFIGURED or UNREACHED if the settings or the database do not allow that. `order`
+    is a pickled `ChildOrder`. `supervisor` is a pipe that closes when the supervisor ends.
     `counts_as` names the process in the shared metrics, or is None if it records no metrics.
     """
     import pickle

@@ -213,13 +213,13 @@ class Child:
             pool.release_waiting()
 
     def _running_ids(self) -> list[int]:
-        """Return the ids of the jobs whose handlers go on, and have no outcome yet."""
+        """Return the ids of the jobs whose handlers go on and were not cancelled."""
         return [run.job.id for run in self._buffer.runs.current() if run.cancel_reason is None]
 
     def _flush_last(self, stop_by: float) -> None:
         """Wait until only jobs whose handlers go on are in flight, then stop flusher and renewer.
 
-        The wait ends soon after the monotonic time `stop_by`.
+        Wait for the renewal of `stop_charging`, too, but for all not much longer than `stop_by`.
         """
         now = time.monotonic()
         deadline = max(now, min(stop_by, now + EARLY_FLUSH)) + LAST_FLUSH

@@ -74,7 +74,7 @@ class ChildProcess:
 
     @property
     def is_silent(self) -> bool:
-        """True if even the watchdog has not run for `SILENT_SECONDS`: a handler keeps the GIL."""
+        """True if the watchdog has not run for `SILENT_SECONDS`: a handler may keep the GIL."""
         return self.shared_state.is_silent(SILENT_SECONDS)
 
     @property

@@ -53,7 +53,7 @@ class ChildSlot:
     def tick(self, stop_by: float | None) -> None:
         """Start, stop, kill or replace the child, whatever is due.
 
-        `stop_by` is a time of the monotonic clock: the child must stop by then, and none follows.
+        With `stop_by`, a time of the monotonic clock, it must end by then, and none follows.
         """
         if self.child is None:
             self._fill(stop_by)

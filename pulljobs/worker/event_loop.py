@@ -73,7 +73,7 @@ class EventLoop:
             self._blame(asyncio.current_task(self._loop))
 
     def give_up(self, after: float) -> None:
-        """Buffer outcomes for handlers that were cancelled `after` seconds ago and still run."""
+        """Buffer outcomes for handlers that go on `after` seconds after their cancellation."""
         for tasks in self._all_tasks:
             tasks.give_up(after)
 
@@ -85,7 +85,7 @@ class EventLoop:
         return None
 
     def _blame(self, task: Task | None) -> None:
-        """Charge the job whose task blocks the loop, or all running jobs if the task has no job."""
+        """Charge the job whose task blocks the loop, or those of all handlers if it has no job."""
         owners = [tasks for tasks in self._all_tasks if task in tasks]
         for tasks in owners or self._all_tasks:
             tasks.blame(task)
@@ -184,10 +184,10 @@ class LoopTasks:
         return not self._tasks
 
     def give_up(self, after: float) -> None:
-        """Buffer outcomes for handlers that were cancelled `after` seconds ago and still run.
+        """Buffer outcomes for handlers that go on `after` seconds after their cancellation.
 
-        The reason of the cancellation decides the outcome. What such a handler reports later is
-        discarded. Any thread may call this.
+        `outcome_of_cancelled` decides the outcome. What such a handler reports later is discarded.
+        Any thread may call this.
         """
         for run in self._buffer.runs.current():
             if run.is_stuck(after) and self._tasks.pop(run.job, None) is not None:
@@ -209,7 +209,8 @@ class LoopTasks:
     def blame(self, task: Task | None) -> None:
         """Retry and charge the job whose task blocks the loop, or all if the task has no job.
 
-        Their outcomes are decided at once: no task can react to its cancellation now.
+        Push deliveries are not charged. The outcomes are decided at once: no task can react to its
+        cancellation now.
         """
         blocking = self._jobs.get(task)
         for run in self._buffer.runs.current():

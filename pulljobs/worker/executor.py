@@ -67,7 +67,7 @@ def perform(job: ClaimedJob) -> Settlement | None:
 async def aperform(job: ClaimedJob) -> Settlement | None:
     """Run an async handler as a task. Return the outcome to write, or None as `perform` does.
 
-    This raises nothing, because other tasks share the event loop.
+    Once the handler is called this raises nothing, because other tasks share the event loop.
     """
     if job.handler.ack_policy is AckPolicy.ACK_FIRST:
         if (outcome := await sync_to_async(_settle_first)(job)) is None and not job.taken_away:
@@ -88,7 +88,8 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
 def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
     """Return the outcome to write for a cancelled run.
 
-    Return None if the lease is lost, or the job was delivered before its run (ACK_FIRST).
+    What the handler reported before by a call counts. Return None if the lease is lost, or the job
+    was delivered before its run (ACK_FIRST).
     """
     job = run.job
     if run.cancel_reason is CancelReason.LOST:
@@ -191,7 +192,10 @@ async def _arun_settled(job: ClaimedJob) -> None:
 
 
 def _run_in_transaction(job: ClaimedJob) -> None:
-    """Run the handler and settle in one transaction: both are committed, or neither."""
+    """Run the handler and settle in one transaction: both are committed, or neither.
+
+    A second database commits just before: see `transactions.atomic`.
+    """
     with transactions.committing(partial(_emit_failure, job)) as check:
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         check()
@@ -216,7 +220,10 @@ def _finish(job: ClaimedJob, outcome: Settlement) -> Finished:
 
 
 def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
-    """Return the first outcome that the handler reported, or else that of its return value."""
+    """Return the first outcome that the handler reported, or else that of its return value.
+
+    With MANUAL, raise Retry if it reported none. Raise an error if its result can't be stored.
+    """
     if job.settlement is not None:
         return job.settlement
     if job.handler.ack_policy is MANUAL:
@@ -272,10 +279,10 @@ _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {
 
 
 def _emit_failure(job: ClaimedJob, error: BaseException) -> None:
-    """Set `job.failure` to the class of the error, and emit an event with it.
+    """Set `job.failure` to the name of the error's class, and emit an event with it.
 
-    The event lacks the text of the error, which may quote a payload. Nothing is emitted for a
-    cancelled run, because its cancellation has an event.
+    The event lacks the text of the error, which may quote a payload. Nothing is emitted after a
+    cancellation or the loss of the lease.
     """
     job.failure = type(error).__name__
     if not job.taken_away:

@@ -142,7 +142,7 @@ class Flusher:
     def _buffer_refused(
         self, batch: Iterable[BufferedResult], finished: Finished
     ) -> set[ClaimedJob]:
-        """Buffer a retry for each outcome that the database refused, and return these jobs."""
+        """Buffer a retry for each outcome whose result or delay was refused. Return these jobs."""
         if not finished.refused:
             return set()
         refused = {job for job, outcome in batch if _is_refused(job, outcome, finished)}
@@ -168,7 +168,7 @@ class Flusher:
 
 
 def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
-    """Return the jobs of a batch whose outcomes send them back to the queue."""
+    """Return the jobs of a batch that were retried or released: most go back to the queue."""
     return [
         job
         for job, outcome in batch
@@ -178,7 +178,7 @@ def _sent_back(batch: Iterable[BufferedResult]) -> list[ClaimedJob]:
 
 
 def _is_sent_back(job: ClaimedJob, outcome: Settlement | None) -> bool:
-    """Return True if the outcome or, if it is None, the handler sent the job back to the queue."""
+    """Return True if the outcome or, if it is None, the handler retried or released the job."""
     return job.went_to is not None if outcome is None else outcome.event in BACK_TO_QUEUE
 
 

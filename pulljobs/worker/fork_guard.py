@@ -24,7 +24,7 @@ is_forked = False
 def install() -> None:
     """Have every process that this process forks from now on set `is_forked`, and end at SIGTERM.
 
-    Signals are blocked during the fork. Otherwise one that came at once would be lost.
+    `SIGNALS` are blocked during the fork. Otherwise one that came at once would be lost.
     """
     os.register_at_fork(
         before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, SIGNALS),
@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def exit_copy() -> NoReturn:
-    """End this forked copy at once, with the exit status that the current exception means."""
+    """End this forked copy at once, with the exit status of the current exception, or 0."""
     error = sys.exception()
     status = error.code if isinstance(error, SystemExit) else error
     os._exit(status & 0xFF if isinstance(status, int) else int(status is not None))

@@ -38,7 +38,7 @@ class GiveUpHooks:
     def end(self, deadline: float) -> None:
         """Wait until all hooks have returned, or until the monotonic time `deadline`.
 
-        No hook that is submitted later is called.
+        A hook that is submitted later may never be called.
         """
         if self._thread is not None:
             self._waiting.put(None)

@@ -1,4 +1,4 @@
-"""In-flight jobs: those that this process has claimed and not yet settled in the database."""
+"""In-flight jobs: those that this process has claimed and not yet settled or given back."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ class InFlightJobs:
         self._jobs: dict[ClaimedJob, None] = {}
         self._lock = threading.Lock()
         self.writing: Sequence[tuple[ClaimedJob, object]] = ()
-        """Results that the flusher is writing, which gives up the leases of their jobs."""
+        """Results that the flusher writes or wrote last, which ends the leases of their jobs."""
 
     def __len__(self) -> int:
         return len(self._jobs)

@@ -13,7 +13,7 @@ from pulljobs.worker.result_buffer import ResultBuffer
 class Isolation:
     """Queue of crash suspects, which run alone in their process: a second crash proves the cause.
 
-    While the queue has suspects, the fetcher claims nothing, and other in-flight jobs end first.
+    While a suspect waits or runs, the fetcher claims nothing, and other in-flight jobs end first.
     """
 
     def __init__(self, in_flight: InFlightJobs, buffer: ResultBuffer) -> None:

@@ -30,7 +30,7 @@ class JobPool(Protocol):
     """Place where claimed jobs wait and run. A full pool holds up no jobs of other pools."""
 
     reports_room: bool
-    """True if the pool notifies the fetcher when it can take jobs again: no poll is needed."""
+    """True if the pool notes in the rotation that it may take jobs again: it need not stay due."""
 
     def room(self, run_time: RunTime) -> int:
         """Return how many more jobs of a handler the pool takes now, zero or less for none."""

@@ -16,9 +16,9 @@ IDLE_SECONDS: Final = 60.0
 
 
 class DeadChild(NamedTuple):
-    """Node of a dead child, and the ids of the jobs that it was running.
+    """Node of a dead child, and the ids of those of its jobs that are charged for its death.
 
-    A retry is counted for those jobs. Jobs that only waited in the child are released.
+    All its other jobs are released.
     """
 
     node_id: UUID
@@ -58,7 +58,7 @@ class LeaseRecovery:
         self._runner.wake()
 
     def tick(self) -> float:
-        """Recover the leases of dead children, and record the running jobs of hung ones."""
+        """Recover the leases of dead children, and record the running jobs of silent ones."""
         while self._silent:
             pulling.note_running(*self._silent.popitem())
         while self._pending:

@@ -44,7 +44,7 @@ class DeliveryCount:
 class PushDelivery:
     """Job pools of all push consumers, and the deliveries that they have under way.
 
-    Each consumer may always deliver one job, and more as far as `PUSH_CONCURRENCY` allows.
+    Each consumer may always deliver one job, and more as far as the limits of pushes allow.
     """
 
     def __init__(
@@ -131,7 +131,10 @@ class PushPool:
         self.total_count = delivery.all
 
     def serve(self, consumer: Consumer) -> None:
-        """Deliver later jobs to the endpoint of this row. Claimed jobs keep their endpoint."""
+        """Deliver later jobs to the endpoint of this row, or retry them if that is unusable.
+
+        Claimed jobs keep their endpoint.
+        """
         try:
             endpoint = endpoint_of(consumer)
         except NoEndpoint as error:

@@ -2,7 +2,7 @@
 
 A watching process notices changes with Django's `autoreload` and runs the worker as a subprocess.
 After a change it stops that worker as SIGTERM does: running jobs get their time, waiting jobs are
-released without counting a retry. A worker that can't start waits for the next change.
+released without counting a retry. After a worker that failed, the next change starts another.
 
 Django's own `run_with_reloader` is not used: it runs the command in a thread that gets no signals,
 and it ends the process at once, which would leave running jobs to their leases.
@@ -48,7 +48,10 @@ def stop_with_watcher() -> None:
 
 
 def watch() -> int:
-    """Run a worker, and again after each change of a file, until a signal. Return the exit code."""
+    """Run a worker, and again after each change of a file. Return the last one's exit code.
+
+    A signal ends this, and so does a worker that has nothing left to do, as with BURST.
+    """
     return _Watcher().run()
 
 
@@ -136,7 +139,7 @@ class _Watcher:
 
 
 def _watch_apps(sender: autoreload.BaseReloader, **named: Any) -> None:
-    """Watch all modules of the apps, because workers import some only when they need them."""
+    """Watch all modules of the project's apps: workers import some only when they need them."""
     for app in apps.get_app_configs():
         if not app.path.startswith(LIBRARIES):
             sender.watch_dir(app.path, "**/*.py")

@@ -131,7 +131,10 @@ def record_start(job: ClaimedJob) -> bool:
 
 
 def renew_now(job: ClaimedJob) -> bool:
-    """Renew the lease of a job at the request of its handler. Return False if the job is lost."""
+    """Renew the lease of a job at the request of its handler. Return False if the job is lost.
+
+    In a transaction, or while the lease is locked, leave it to the renewer.
+    """
     if job.is_settled:
         return not job.lost
     before = time.monotonic()

@@ -50,9 +50,10 @@ def format_report(
     running: Sequence[HandlerRun],
     find_frame: Callable[[ClaimedJob], FrameType | None],
 ) -> Iterator[str]:
-    """Yield a line for each loop, each running job with the line of its code, and each circuit.
+    """Yield a line for each loop, running job and circuit, and one with all counts.
 
-    `find_frame` returns the frame at which an async handler waits.
+    The line of a job names the place in its code, where `find_frame` returns the frame at which an
+    async handler waits, or else that of its thread is known.
     """
     for name, loop in report["loops"].items():
         state = "dead" if not loop["alive"] else "asleep"

@@ -36,7 +36,7 @@ class ResultBuffer:
         self._full_size, self._on_full = 0, _do_nothing
 
     def notify_at(self, size: int, on_full: Callable[[], None]) -> None:
-        """Call `on_full` after every outcome that is added to a buffer of at least that size.
+        """Call `on_full` whenever `add` leaves at least that many outcomes in the buffer.
 
         Each throttle that a handler asks for calls it as well, because the flusher writes it.
         """

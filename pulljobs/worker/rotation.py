@@ -62,14 +62,14 @@ class FetchRotation:
         return bool(known)
 
     def note_room(self, pool: JobPool) -> None:
-        """Note that a full pool can take jobs again. The caller wakes the fetcher."""
+        """Note that a pool may take jobs again. The caller wakes the fetcher."""
         self._with_room.append(pool)
 
     def note_flushed(self, settled: Collection[ClaimedJob], back: Collection[ClaimedJob]) -> None:
         """Note the consumers with new work after a flush.
 
         These are the consumers of jobs that are `back` in the queue, and those of settled jobs that
-        have freed a key or a place under a limit.
+        may have freed a key or a place under a limit.
         """
         with_work = {job.handler.names for job in back}
         served = map(self._known.get, set(map(_names_of, settled)))
@@ -79,7 +79,7 @@ class FetchRotation:
     def due(self) -> Iterator[ConsumerSubscription]:
         """Yield the subscriptions that are due, until `LONGEST_PASS` seconds have passed.
 
-        The caller must call `plan_look` for each of them. Until then it stays due.
+        Each of them stays due until the caller calls `plan_look` for it.
         """
         now = time.monotonic()
         self._take_notes(now)

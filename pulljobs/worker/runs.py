@@ -49,7 +49,7 @@ class RunSlot(NamedTuple):
 class HandlerRun(NamedTuple):
     """Snapshot of one handler's run of one job.
 
-    The outcome of the handler counts, unless another thread cancels the run first.
+    The end of the handler decides the outcome, unless another thread cancels the run first.
     """
 
     job: ClaimedJob
@@ -75,15 +75,15 @@ class HandlerRun(NamedTuple):
         return self.cancelled and self.cancelled.reason
 
     def is_stuck(self, seconds: float) -> bool:
-        """Return True if the handler goes on for `seconds` after its cancellation."""
+        """Return True if the run was cancelled more than `seconds` ago."""
         cancelled = self.cancelled
         return cancelled is not None and time.monotonic() - cancelled.at > seconds
 
     def cancel(self, reason: CancelReason) -> bool:
-        """Cancel the run: the handler's outcome is discarded, and `job.lost` asks it to stop.
+        """Cancel the run: its further results are discarded, and `job.lost` asks it to stop.
 
-        The task of an async handler is cancelled, too. Return False if the run has ended or was
-        cancelled before.
+        An outcome that the handler reported before stays. The task of an async handler is
+        cancelled, too. Return False if the run has ended or was cancelled before.
         """
         cancelled = self._replace(cancelled=Cancellation(reason, time.monotonic()))
         if not self.place.runs.claim_outcome(cancelled):
@@ -123,8 +123,8 @@ class HandlerRuns:
     def end(self, job: ClaimedJob, *, is_started: bool = True) -> HandlerRun | None:
         """Note that the handler of a job ended. Return its run if that was cancelled, else None.
 
-        The outcome of a cancelled run does not count. With `is_started` False the handler was not
-        called after `begin`: the job has no run time. Only the thread of the handler calls this.
+        The return or exception of a cancelled run does not count. With `is_started` False the
+        handler was not called: the job has no run time. Only the thread of the handler calls this.
         """
         is_open = self._open.pop(job, None) is not None
         cancelled = None if is_open else self._cancelled.pop(job)
@@ -160,7 +160,7 @@ class HandlerRuns:
             yield self._times.popleft()
 
     def cancel(self, held: Held, reason: CancelReason) -> bool:
-        """Cancel the handler's run of this job under this lease. Return False if there is none.
+        """Cancel the run of this job under this lease. Return False if none goes on uncancelled.
 
         It searches all runs: cancellations are rare, and an index would cost every run a hash.
         """

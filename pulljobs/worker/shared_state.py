@@ -56,7 +56,7 @@ class SharedState:
         return cls(context.RawArray(ctypes.c_int64, slots), context.RawArray(ctypes.c_double, 4))
 
     def running(self) -> tuple[int, ...]:
-        """Return the ids of the jobs that run in the child."""
+        """Return the ids of the jobs that run in the child, without those of push deliveries."""
         return tuple(job_id for job_id in self.slots if job_id != IDLE)
 
     def beat(self, *, is_healthy: bool) -> None:
@@ -85,7 +85,7 @@ class SharedState:
     def is_unhealthy(self, began_at: float, patience: float) -> bool:
         """Return True if the heartbeat is older than `patience`, or reports a dead or hung loop.
 
-        A child that was started at `began_at` and has no heartbeat yet gets `START_PATIENCE`.
+        A child that began at `began_at` and has no heartbeat yet gets at least `START_PATIENCE`.
         """
         heartbeat, now = self.times[_HEARTBEAT], time.monotonic()
         if not heartbeat:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pulljobs.worker")
 
 READ_EVERY: Final = 2.0
-"""Seconds after which a change of a consumer is noticed at the latest."""
+"""Least seconds between two looks for changes of consumers."""
 MANY: Final = 1_000
 """Number of consumers above which a separate thread looks for changes: each takes 2 µs."""
 SHORT_LEASE: Final = (
@@ -50,9 +50,9 @@ class ConsumerSubscription:
     look_at: float = 0.0
     """Time of the monotonic clock at which to claim next, unless a notification comes first."""
     limited_until: float = 0.0
-    """Time of the next token, if the last claim was limited by the rate."""
+    """Time until which a rate or a throttle allows no job, by the last claim."""
     quiet_until: float = 0.0
-    """Time until which notifications wait, because the rate allows no job."""
+    """Time until which notifications wait, because a rate or a throttle allows no job."""
 
     @property
     def lease_duration(self) -> timedelta:
@@ -140,9 +140,9 @@ class Subscriptions:
         tasks: JobPool,
         push_delivery: "PushDelivery | None",
     ) -> None:
-        """`threads` runs sync handlers, `tasks` async ones.
+        """Create consumers that handlers lack. `threads` runs sync handlers, `tasks` async ones.
 
-        Raise ConfigurationError if ONLY or EXCLUDE has an unknown name, or no consumer is left.
+        Raise ConfigurationError if ONLY or EXCLUDE has an unknown name, or none is left to serve.
         """
         self._limits, self._node_id = limits, node_id
         self._only, self._exclude = frozenset(limits.ONLY), frozenset(limits.EXCLUDE)

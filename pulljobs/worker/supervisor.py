@@ -21,7 +21,7 @@ from pulljobs.worker.shared_state import MISCONFIGURED
 
 LOOK: Final = 0.2
 RECOVERY_PATIENCE: Final = 3.0
-"""Longest wait in seconds for the lease recovery of killed children."""
+"""Longest wait in seconds for the lease recovery after a SIGTERM or SIGINT."""
 KILLED_BY_HAND: Final = 1
 
 
@@ -65,7 +65,7 @@ class Supervisor:
         return max(slot.exit_code or 0 for slot in self._slots)
 
     def health(self) -> list[ChildHealth]:
-        """Return the health of every child. A child that is being replaced is live, not ready."""
+        """Return the health of every child. A slot without a child counts as live, not ready."""
         return [
             ChildHealth(child.pid, is_live=not child.is_unhealthy, is_ready=child.is_ready)
             if (child := slot.child) is not None
@@ -89,7 +89,10 @@ class Supervisor:
             self._stop_by = time.monotonic() + stop_seconds(self._limits)
 
     def _signals_handled(self) -> AbstractContextManager[None]:
-        """Stop the children at a SIGTERM or SIGINT in the block, and kill them at a second."""
+        """Stop the children at a SIGTERM or SIGINT in the block, and kill them at a second.
+
+        Each SIGHUP only stops them, and SIGUSR1 has them log a report.
+        """
         handlers: dict[int, Any] = {
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,

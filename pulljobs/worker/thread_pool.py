@@ -95,7 +95,7 @@ class ThreadPool:
             self._buffer.release(job)
 
     def end(self) -> None:
-        """End each thread after its current job. Nothing may be queued afterwards."""
+        """End each thread once it runs no job and none waits. Nothing may be queued afterwards."""
         self._ending = True
         self._waiting.end()
 
