@@ -266,7 +266,7 @@ def _add_push(commands: Commands) -> None:
 
 
 def _add_pages(commands: Commands) -> None:
-    pages = commands.add_parser("pages", help="times of every admin page over millions of rows")
+    pages = commands.add_parser("pages", help="times of admin pages over millions of rows")
     pages.set_defaults(module="benchmarks.pages", settings="benchmarks.pages_settings")
     pages.add_argument("--archived", type=int, default=10_000_000)
     pages.add_argument("--queued", type=int, default=1_000_000)

@@ -1,7 +1,7 @@
 """Comparison of two commits: alternating `limit` runs on one server, and each figure's ratio.
 
 Each commit runs the code of its own tree in processes of its own, because the layout of modules
-differs between commits. Only the JSON that `limit` prints has to stay readable.
+differs between commits. Only the options of `limit` and the JSON that it prints have to stay.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_slower(self) -> bool:
-        """True if the 95 % interval of the ratio lies wholly below the lowest ratio that passes."""
+        """True for a judged figure whose 95 % interval lies wholly below the lowest ratio."""
         return self.is_judged and self.ratio.high < LOWEST_RATIO
 
 
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _full_name(commit: str) -> str:
-    """Return the hash of a commit, because names such as HEAD mean another commit tomorrow."""
+    """Return the short hash of a commit: a name such as HEAD means another commit tomorrow."""
     return (
         _output(["git", "rev-parse", "--short", f"{commit}^{{commit}}"], BASE_DIR).decode().strip()
     )
@@ -92,7 +92,7 @@ def extract(repository: Path, commit: str, tree: Path) -> Path:
 
 
 def limit_flags(options: argparse.Namespace, trees: Sequence[Path]) -> list[str]:
-    """Return the command-line options of one `limit` run: only those that both commits know."""
+    """Return the options of one `limit` run, without the publish options that a commit lacks."""
     flags = ["--json", "--rounds=1", f"--jobs={options.jobs}", f"--designs={CONTROL}"]
     known = [_output(_limit("--help"), tree).decode() for tree in trees]
     for flag, value in (("--publish-rounds", 1), ("--publishes", options.publishes)):

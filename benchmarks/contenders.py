@@ -40,11 +40,11 @@ class Run:
     wal_bytes: float
     """Bytes written to the WAL for each job."""
     claims: list[float]
-    """Seconds of each claim, in order. The worker has none, because its claims are not timed."""
+    """Seconds of the claims, process by process. The worker has none: its claims are not timed."""
 
 
 def run_contender(contender: str, jobs: int, processes: int, batch: int) -> Run:
-    """Queue jobs and measure how fast processes of the contender do them."""
+    """Queue a job for each of the `jobs` messages, and measure how fast a contender does them."""
     design = contender if contender in DESIGNS else OURS
     queue_all(design)
     start = str(query("SELECT pg_current_wal_lsn()")[0][0])

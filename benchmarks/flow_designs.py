@@ -45,7 +45,7 @@ AN_HOUR: Final = 1 / 3600
 """Tokens a second of a rate that gives nothing during the run but its burst."""
 CHECKED_KEYS: Final = 5
 CHECKED: Final = Limits(per_key=2)
-"""Bound on the jobs of a key, less than the processes, each of which takes one job at a time."""
+"""Bound on the jobs of a key, less than the processes, so that together they reach it."""
 CHECKED_PROCESSES: Final = 4
 CHECKED_JOBS: Final = 10_000
 CHECKED_SECONDS: Final = 30

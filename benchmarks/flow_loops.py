@@ -30,7 +30,7 @@ MOST_CLAIMS: Final = 200
 """Largest number of claims of a drain, which takes very long with few jobs a claim."""
 EMPTY_CLAIMS: Final = 5
 DISCOVERED: Final = 1_000
-"""Largest number of jobs whose keys get turns by one call of `discover`."""
+"""Largest number of jobs whose keys get turns by a call of `discover` without a number."""
 PROOF: Final = "AND pg_visible_in_snapshot(writer, (SELECT pg_current_snapshot()))"
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -65,7 +65,7 @@ class FlowLoop:
         self._consumer_id = consumer().pk
 
     def claim(self, wanted: int) -> ClaimedIds | None:
-        """Claim up to `wanted` jobs, or return None if no job may be claimed."""
+        """Claim up to `wanted` jobs, or return None if this claim gets none."""
         lease_token = uuid4()
         rows = self._claim(wanted=wanted, lease_token=lease_token)
         self.keys |= {row.id: row.key for row in rows}
@@ -125,7 +125,7 @@ class BucketLoop(FlowLoop):
 
 @dataclass
 class RingLoop(FlowLoop):
-    """Design with a row for each key, which holds its turn, its tokens and its free slots."""
+    """Design with a row for each key, which holds its turn, its tokens and its jobs in flight."""
 
     has_more_to_discover: bool = True
     turn_mark: datetime = LONG_AGO
@@ -154,7 +154,7 @@ class RingLoop(FlowLoop):
 
 
 class SkipLoop(FlowLoop):
-    """Design without rows of keys: a claim walks the index on keys from the last claimed key."""
+    """Design without turns: a claim walks the index on keys from where the last one ended."""
 
     last_key = ""
 
@@ -190,7 +190,7 @@ class SlotsLoop(FlowLoop):
 
 @dataclass
 class Drain:
-    """Figures of claiming and finishing all jobs with one design."""
+    """Figures of claiming and finishing jobs with one design."""
 
     claim_seconds: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -200,7 +200,7 @@ class Drain:
     pages: list[int] = field(default_factory=list)
     """Pages read by the claims that were sampled."""
     empty_pages: int = 0
-    """Pages read by the claim that got nothing."""
+    """Median of the pages read by the last claims, which got nothing."""
     empty_seconds: float = 0.0
 
 

@@ -22,7 +22,7 @@ SAME_SQL: Final = "benchmarks.sql_asgi:application"
 BATCHES: Final = (1, 10, 100)
 ACKED: Final = 100
 SHARE: Final = 4
-"""Divisor of the backlog: no measurement takes more than a quarter of the queued jobs."""
+"""Divisor of the backlog: a series of pulls takes a quarter of it, or a pull for each client."""
 
 
 def run(options: argparse.Namespace) -> None:

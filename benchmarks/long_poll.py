@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def measure(clients: int, consumers: int, rate: float, seconds: float) -> dict[str, Any]:
-    """Serve, pull and publish in three processes, and return the row of the table."""
+    """Serve, pull, publish and sample, each in a process, and return the row of the table."""
     names = long_poll_clients.make_consumers(consumers)
     with served() as (process, port):
         begin = time.time() + CONNECT_SECONDS + clients / CONNECTS_PER_SECOND

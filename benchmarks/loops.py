@@ -43,7 +43,7 @@ class Loop(Protocol):
     """Loop that claims and finishes jobs by one design on one connection."""
 
     def claim(self, wanted: int) -> ClaimedIds | None:
-        """Claim jobs and read their messages. Return None if nothing is queued."""
+        """Claim jobs and read their messages. Return None if there are none to claim."""
 
     def finish(self, claimed: ClaimedIds) -> int:
         """Deliver the jobs and return how many were settled."""

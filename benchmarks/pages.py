@@ -1,4 +1,4 @@
-"""Times of every page of the admin, over an archive and a backlog of millions of rows."""
+"""Times of pages of the admin, over an archive and a backlog of millions of rows."""
 
 import argparse
 import sys
@@ -101,7 +101,7 @@ Page = tuple[str, str]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Time every page. Exit with 1 if the server takes more than 300 ms for a page."""
+    """Time the pages. Exit with 1 if the server takes more than 300 ms for a page."""
     with own_database(durable=False, kept=options.keep):
         if not ArchivedJob.objects.exists():
             _fill(options.archived, options.queued)
@@ -191,9 +191,9 @@ def _operator() -> Client:
 
 
 def _pages() -> Iterator[Page]:
-    """Yield every page of the admin: lists by each filter, rows, actions and the dashboard.
+    """Yield pages of the core's admin: lists, filtered jobs, rows, actions and the dashboard.
 
-    Of a list the first page and a later page are yielded.
+    Of each filter of jobs, live and archived, the first page and a later page are yielded.
     """
     noop = consumer()
     channel = noop.channel

@@ -19,7 +19,7 @@ def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def tenths(seconds: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the first and the last tenth of a series, at least one value each."""
+    """Return the first and the last tenth of a series, at least one value each if it has any."""
     part = max(1, len(seconds) // 10)
     return seconds[:part], seconds[-part:]
 

@@ -1,9 +1,9 @@
 """Proof under faults: processes are killed while they settle the members of batches.
 
-One large batch and many small ones are published and settled by processes that SIGKILL ends at
-random moments. Each batch must publish each callback once. A batch with dead members is redriven,
-and must publish them once more. At the end the benchmark doubles a callback, deletes another, and
-expects its own check of the callbacks to report both.
+One large batch and many small ones are published. SIGKILL ends the workers that settle their
+members at random moments. Each batch must publish each callback once. A batch with dead members is
+redriven, and must publish them once more. At the end the benchmark doubles a callback, deletes
+another, and expects its own check of the callbacks to report both.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Rules that the histories and the tables of a run must keep.
 
-Each rule takes the case and yields a sentence for every violation. It reports one only if no
-possible order of the events explains the history.
+Each rule takes the case and yields sentences about violations. A rule about the order of events
+reports one only if no possible order explains the history.
 """
 
 from collections import Counter, defaultdict
@@ -78,9 +78,9 @@ class Case:
 
     @cached_property
     def timed_claims(self) -> Sequence[TimedClaim]:
-        """Claims with the time from which each job surely waited, if a publisher recorded it.
+        """Claims in the tables, with the times at which publishers recorded their jobs.
 
-        A delayed job counts as not waiting.
+        From such a time on the job surely waited. A delayed job counts as not waiting.
         """
         published = {line.job: line for line in self.lines if line.event == PUBLISHED}
         since = {

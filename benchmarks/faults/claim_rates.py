@@ -50,7 +50,7 @@ class ClaimRate(NamedTuple):
     is_by_key: bool = False
     """True if each key of a consumer has a bucket."""
     costs: Mapping[int, int] = {}
-    """Cost of each job that costs more than a token."""
+    """Costs by job id. A job that is missing costs one token."""
 
     changes: Sequence[LimitChange] = ()
     """Later rates with their bursts, in order."""
@@ -79,7 +79,7 @@ class TimedClaim(NamedTuple):
     consumer: int
     claimed_at: float
     released_at: float | None = None
-    """Time of a release, which gives the tokens back."""
+    """Time of a release that gives the tokens back."""
     job: int = 0
     created_at: float | None = None
     """Time of the publish, or None for a job that was not due at once or was claimed before."""

@@ -252,7 +252,7 @@ class Director:
             )
 
     def workers_are_up(self) -> bool:
-        """Return True if every worker has registered its node."""
+        """Return True if as many nodes are registered as there are workers."""
         with self.server.connect() as connection:
             [up] = connection.execute("SELECT count(*) FROM pulljobs_node").fetchone() or (0,)
         return bool(up >= self.plan.workers)
@@ -267,7 +267,7 @@ class Director:
         time.sleep(self.plan.every)
 
     def inject_faults(self) -> None:
-        """Inject the faults of the plan, each in a thread. Repair what is broken at the end."""
+        """Inject the faults of the plan. If they may overlap, use threads and repair at the end."""
         if self.plan.rounds:
             self.inject_rounds()
             return

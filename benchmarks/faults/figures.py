@@ -73,8 +73,8 @@ def claim_shares(case: Case) -> dict[int, float]:
 def recoveries(case: Case, restarts: Sequence[Restart]) -> list[dict[str, float]]:
     """Return the deliveries a second before and after each restart, and the recovery time.
 
-    The recovery time is in seconds, until the rate is 95 % of the rate before. The rate after is
-    the best of the 15 seconds after the restart.
+    The recovery time is in seconds, until the rate is 95 % of the rate before, or infinite. The
+    rate after is the best of the 15 seconds after the restart.
     """
     times = [line.at for line in case.lines if line.event == ANSWERED and line.outcome == DELIVERED]
     return [_recovery(times, restart) for restart in restarts]

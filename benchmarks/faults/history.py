@@ -43,7 +43,7 @@ class Line(NamedTuple):
     at: float
     """Time at which the record was written."""
     outcome: str = "-"
-    """Event of a sent settlement, or state, LOST or REFUSED of an answer."""
+    """Event of a sent settlement, state, LOST or REFUSED of an answer, or cost of a new job."""
     seconds: float = 0
     """Lease duration of a claim or a renewal, or delay of a publish."""
     retry_count: int = 0

@@ -85,7 +85,7 @@ class JobClaim:
 
     @property
     def may_have_returned(self) -> bool:
-        """True if the holder asked to queue the job again and was not refused."""
+        """True if the job was queued again as its holder asked, or the answer never came."""
         is_asked = any(line.outcome in RETURNING for line in self.lines[SENT])
         return self.is_queued_again or (is_asked and self.is_unanswered)
 

@@ -55,7 +55,7 @@ def restart(targets: Targets) -> None:
 
 
 def terminate(targets: Targets) -> None:
-    """Terminate about half of the workers' connections."""
+    """Terminate about half of the connections of workers, clients and publishers."""
     with targets.superuser() as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -73,7 +73,7 @@ def readonly(targets: Targets) -> None:
 
 
 def exhaust(targets: Targets) -> None:
-    """Take all connections of the server and terminate those of the workers."""
+    """Take all connections of the server and terminate those of the other processes."""
     with ExitStack() as taken, targets.superuser() as connection:
         ours: set[int] = set()
         until = time.monotonic() + targets.plan.hold

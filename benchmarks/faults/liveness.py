@@ -136,7 +136,7 @@ def _overlap(windows: Iterable[Window], since: float, until: float) -> bool:
 def unrelated_waits(
     lines: Sequence[Line], by_job: dict[int, list[JobClaim]], faults: Disturbances
 ) -> Iterator[Wait]:
-    """Yield each job's waits for publish, claim, start and settlement that no fault concerned."""
+    """Yield each job's wait for its publish, and those later waits that no fault concerned."""
     published = {line.job: line for line in lines if line.event == PUBLISHED}
     for job, line in published.items():
         yield Wait(job, "published", line.since, line.at)
@@ -188,7 +188,7 @@ def late_runs(claims: Iterable[JobClaim]) -> Iterator[str]:
 
 
 def untrue_answers(lines: Sequence[Line], faults: Disturbances, bounds: Bounds) -> Iterator[str]:
-    """Yield a sentence for each answer of `/readyz` that is not true, or came too late."""
+    """Yield a sentence for each untrue answer of `/readyz`, and each good one that came late."""
     for line in lines:
         windows = faults.by_process.get(line.process, ())
         if line.event == UNREADY:
@@ -212,7 +212,10 @@ def _false_readiness(windows: Iterable[Window], line: Line, bounds: Bounds) -> I
 
 
 def deaf_processes(lines: Sequence[Line], faults: Disturbances, bounds: Bounds) -> Iterator[str]:
-    """Yield a sentence for each process that says it is ready and claims nothing."""
+    """Yield a sentence for each time in which a ready process claims nothing and others do.
+
+    Processes that never claim are not judged, because servers of HTTP clients do not.
+    """
     claims = [line for line in lines if line.event == CLAIMED]
     times = [line.at for line in claims]
     ready = defaultdict(list)

@@ -77,7 +77,7 @@ def add_to(commands: Any) -> None:
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
-    """Return the plan. Raise SystemExit if nothing would end the run."""
+    """Return the plan. Raise SystemExit if nothing would end the run, or nothing would change."""
     given = {
         name: getattr(options, name)
         for name in Plan.__dataclass_fields__

@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Load and faults of a run. At least one of `times`, `minutes` and `jobs` ends it."""
+    """Load and faults of a run. One of `times`, `minutes`, `jobs` and `rounds` ends it."""
 
     faults: tuple[str, ...]
     times: int | None = None

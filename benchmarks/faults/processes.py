@@ -46,7 +46,7 @@ class Processes:
         self.history.mkdir()
         self.lease_duration, self.older = lease_duration, older
         self.lines: list[Line] = []
-        """Signals that were sent to the processes, as lines of a history."""
+        """History of the director: signals, locks, and answers of health ports."""
         self.started: list[Process] = []
         self.guard = Guard()
         """Guard that kills what was started if this process is killed."""
@@ -173,7 +173,7 @@ class Processes:
         return self.started[-1]
 
     def run_to_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a helper program to its end, without faults and without a history of its actions."""
+        """Run a helper program to its end, without breaks and without a history of its actions."""
         environment = {**self.environment, "FAULTS_BREAK": ""}
         del environment["FAULTS_HISTORY"]
         return subprocess.run(
@@ -194,7 +194,7 @@ class Processes:
         self.lines += [Line(event, 0, "-", pid, since, at) for pid in pids]
 
     def unexpected_ends(self) -> list[str]:
-        """Return a sentence for every process that ended without a signal of the director."""
+        """Return a sentence for each process that ended, was not killed and did not exit with 0."""
         killed = {line.process for line in self.lines if line.event == KILLED}
         living = {pid for process in self.started for pid in process.pids() if process.is_alive()}
         wrote = {process_of(file): file.name for file in self.history.iterdir()}

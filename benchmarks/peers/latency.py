@@ -26,7 +26,7 @@ STARTED_SECONDS: Final = 5.0
 def measure_latency(
     peer: Peer, environment: Environment, empty: str, rate: float, seconds: float
 ) -> Figures:
-    """Return the 50th and 99th percentile in seconds from a publish call to its handler."""
+    """Return percentiles in seconds from a publish to its handler, and the share that started."""
     with (
         databases.copied(empty) as database,
         working(peer, environment, database, handler="latency") as workers,
@@ -51,7 +51,7 @@ def percentiles(starts: Sequence[JobStart]) -> tuple[float, float]:
 
 
 def warm_up(peer: Peer, environment: Environment, database: str, workers: Workers) -> None:
-    """Wait until the worker has done its first job."""
+    """Publish a job, and wait until the worker has started it."""
     order(peer, environment, database, "pace", "one", 1, 1)
     workers.wait_for_starts(1, STARTED_SECONDS * 4)
 

@@ -18,7 +18,7 @@ TENTH: Final = 0.1
 
 
 class OfferedLoad(NamedTuple):
-    """Figures of a time of steady load. Shares are of the jobs that were to be published."""
+    """Figures of a time of steady load. Both shares are of the jobs that were to be published."""
 
     seconds: float
     published_share: float
@@ -37,7 +37,7 @@ def measure_load(
     rate: float,
     seconds: float,
 ) -> OfferedLoad:
-    """Publish at a rate, wait until the worker has nothing left, and return the figures."""
+    """Publish at a rate, wait up to 20 s for the rest of the jobs, and return the figures."""
     with databases.connect(database) as session:
         skipped, begin = workers.started(), time.monotonic()
         waiting = databases.count_left(session, peer)

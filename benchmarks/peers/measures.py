@@ -133,8 +133,9 @@ class _Mark(NamedTuple):
 class _Marks:
     """Counts of unfinished jobs and costs at several times while workers do the jobs.
 
-    The first is noted once a fifth is done, the last when four fifths are done. Between them as
-    many jobs are claimed as finished, even if a queue claims far ahead or writes late.
+    The first is noted once a fifth is done or half a second is over, the last when four fifths are
+    done or the time is over. Between them as many jobs are claimed as finished, even if a queue
+    claims far ahead or writes late.
     """
 
     def __init__(self, peer: Peer, session: Connection, workers: Workers) -> None:

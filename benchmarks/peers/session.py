@@ -25,7 +25,7 @@ Measure = tuple[str, Callable[[], Figures]]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Measure all compared queues, record the figures in a file, and write docs/peers.md."""
+    """Measure the chosen queues, record the figures in a file, and write or print the page."""
     refuse_unsafe()
     path = options.json or state_directory() / "peers" / "record.json"
     record = Record(Path(path), resume=options.resume)

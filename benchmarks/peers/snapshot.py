@@ -26,7 +26,7 @@ Note = Callable[[Peer, str, list[Figures] | str], None]
 
 
 def measure_held(group: Sequence[Prepared], sizes: Sizes, rounds: int, note: Note) -> None:
-    """Load all compared queues at once while snapshots are held. Then measure each alone.
+    """Load the queues of a group at once while snapshots are held. Then measure each alone.
 
     Every queue gets the same jobs at the same pace. `note` is called with each result.
     """

@@ -46,12 +46,12 @@ def microseconds(content: Content, peer: str, measure: str, figure: str) -> str:
 
 
 def milliseconds(content: Content, peer: str, measure: str, figure: str) -> str:
-    """Return the cell of a time in milliseconds, with a star if some jobs started late."""
+    """Return the cell of a time in milliseconds, with a star if `is_late` is true."""
     return _cell(content, peer, measure, figure, MILLI, is_late)
 
 
 def is_late(figures: Sequence[Figures]) -> bool:
-    """Return True if some jobs had not started when the wait for them ended."""
+    """Return True if in some round fewer than 99 % of the jobs started in time."""
     return any(round["started"] < LESS for round in figures)
 
 

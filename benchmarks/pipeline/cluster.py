@@ -115,7 +115,7 @@ def _find_executors(worker: int) -> list[psutil.Process]:
 
 
 def _make_bare_python(directory: Path) -> Path:
-    """Make a directory with a `python3` that finds modules in PYTHONPATH only."""
+    """Make a directory with a `python3` that finds no packages except those in PYTHONPATH."""
     folder = directory / "bare"
     folder.mkdir()
     script = folder / "python3"

@@ -129,7 +129,7 @@ class ClusterProof:
             thread.join()
 
     def _run_to_end(self, *words: str) -> None:
-        """Run a command again and again until it succeeds."""
+        """Run a command until it succeeds. Raise RuntimeError if it fails MOST_ATTEMPTS times."""
         for _attempt in range(MOST_ATTEMPTS):
             if self._run(*words, may_be_killed=True):
                 self.counts["commands"] += 1

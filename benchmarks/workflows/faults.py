@@ -109,7 +109,7 @@ class ProofProcesses:
                 self._continue(process.pid)
 
     def run_to_end(self, *arguments: str, may_fail: bool = False) -> str:
-        """Run a module without faults and breaks. Return its output, or raise if it fails."""
+        """Run a module without faults and breaks. Raise if it fails, unless `may_fail`."""
         environment = {**self._environment, "PROOF_BREAK": ""}
         done = subprocess.run(
             [sys.executable, "-m", *arguments],
@@ -188,7 +188,7 @@ class FaultLoop:
         self._moved_at = time.monotonic()
 
     def inject_faults(self) -> None:
-        """Tend the processes until the wanted number of faults has happened."""
+        """Tend the processes until the wanted number of faults has happened, or nothing moves."""
         while self._processes.faults().total() < self._times and self._moves():
             self._processes.tend()
             time.sleep(LOOK_SECONDS)

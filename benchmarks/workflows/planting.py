@@ -31,7 +31,7 @@ def swap_results(connection: Connection, folder: Path) -> None:
 
 
 def call_late(connection: Connection, folder: Path) -> None:
-    """Record a call of the first step by the claim that stored the last one."""
+    """Record a call of the step `call` by the claim that stored `call again`."""
     run, result = _find_run(connection)
     call = [run, "call", result["calls"][1]]
     (folder / f"{CALLS}-planted").write_text(json.dumps(call) + "\n")

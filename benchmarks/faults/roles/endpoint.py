@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults.roles.endpoint PORT
 
-It accepts most jobs. It answers 500 to the first delivery of a job that is to fail, and 429 with a
-Retry-After, which throttles the consumer, to a few others.
+It answers 429 with a Retry-After, which throttles the consumer, to a few first deliveries, and 500
+to the other first deliveries of jobs that are to fail. It accepts the rest.
 """
 
 import asyncio

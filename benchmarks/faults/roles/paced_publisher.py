@@ -87,7 +87,7 @@ class PacedPublisher:
         history_writer().write(PUBLISHED, _store(channel, drafts), since=since)
 
     def draft(self) -> Draft:
-        """Return a message with an ending and a padding of random length."""
+        """Return a message with an ending, and with a padding if payloads have a largest size."""
         [end] = random.choices(tuple(ENDS), tuple(ENDS.values()))
         payload = {"seconds": random.uniform(0.5, 1.5) * self.seconds, "end": end}
         if self.largest:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults.roles.vanisher FILE
 
-It delivers a job, locks other jobs and publishes, all in one transaction, writes the ids of the
-locked jobs to FILE and waits.
+It delivers a job, locks another and publishes, all in one transaction, writes the ids of the
+claimed and locked jobs to FILE and waits.
 """
 
 import json

@@ -140,7 +140,7 @@ class _Payloads:
 class _Stretch(_Payloads):
     """Payloads for a publisher that takes them as fast as it can, with the seconds it took.
 
-    If the time is limited, the first few payloads only warm up and do not count.
+    If the time is limited, the first few payloads or the first batch only warm up and do not count.
     """
 
     def __init__(self, jobs: int, seconds: float) -> None:

@@ -1,7 +1,7 @@
 """Raw psycopg: the statements of the steps in the same transactions, without a library.
 
-Every run is one job under a lease. A thread begins it and writes its steps with the statements of
-pulljobs, prepared. So the rate is what the server and psycopg can do on this machine.
+Every run is one job with a lease token. A thread begins it and writes its steps with the statements
+of pulljobs, prepared. So the rate is what the server and psycopg can do on this machine.
 """
 
 import asyncio

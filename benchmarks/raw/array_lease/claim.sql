@@ -1,4 +1,4 @@
--- Scan from the low-water mark. The update goes through the ctid, which is stable: rows are locked.
+-- Scan from the low-water mark. The delete goes through the ctid, which is stable: rows are locked.
 WITH pick AS MATERIALIZED (
     SELECT ctid AS row_ctid, job
     FROM raw_array_job AS job

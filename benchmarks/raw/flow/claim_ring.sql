@@ -1,6 +1,7 @@
 -- Claim by key in one statement: the keys that have waited longest for their turn, within each its first jobs.
 -- A key gives as many jobs as its weight, its free slots and its tokens allow, and goes to the end of the ring, or to the
--- time of its next token. Without free slots it leaves the ring until a job ends, and without jobs until another arrives.
+-- time of its next token. If the claim had no room for all of them, it keeps its turn. Without free slots it leaves the
+-- ring until a job ends, and without jobs until another arrives.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),

@@ -1,4 +1,4 @@
--- Claim the first jobs of these keys, within their free slots. Updates of key rows are HOT: no index has a turn.
+-- Claim the first jobs of these keys, within their free slots. Updates of key rows are HOT: they write no turn.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ),
