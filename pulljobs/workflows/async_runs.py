@@ -31,8 +31,8 @@ class AsyncRun(RunBase):
     ) -> Any:
         """Return the stored result of a step, or call its function, which may be sync or async.
 
-        See `Run.step`. A sync function runs in a thread. After `timeout` TimeoutError is raised in
-        the step.
+        See `Run.step`. After `timeout` the step raises TimeoutError. A sync function runs in a
+        thread, and goes on there.
         """
         return await self._drive(
             do_step(self._context, name, function, args, kwargs, retries, timeout)

@@ -57,10 +57,10 @@ class CheckedRuns(NamedTuple):
 
 
 def check_runs(version: int | None = None) -> CheckedRuns:
-    """Replay all runs with a live job, or those of one version, with the code of this process.
+    """Replay runs with live jobs, of versions that this code accepts, or of `version` only.
 
-    Return the runs that it can't continue as they are stored. Nothing is written: steps that have
-    not ended stop the replay, and code between steps runs in a transaction that is read-only.
+    Return the runs that it can't continue as they are stored. No database is written: steps that
+    have not ended stop the replay, and code between steps runs in read-only transactions.
     """
     using, left, replayed = settings().DATABASE, 0, 0
     known = {(each.channel, each.consumer): each for each in definitions.registered()}

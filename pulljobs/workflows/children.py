@@ -46,7 +46,7 @@ def publish(
     """Publish child jobs and write their step in one transaction, and return the step.
 
     `is_ended` is True for a step that does not wait for them. Raise what `publish_many` raises,
-    LeaseLost, and WorkflowError for a draft that makes no job or several.
+    LeaseLost, and WorkflowError for a draft that does not make exactly one new job.
     """
     store.before_effect(step)
     with transaction.atomic(using=store.using):
@@ -91,7 +91,10 @@ def collect(store: RunStore, step: Step, batch_id: int | None) -> list[dict[str,
 
 
 def read_outcomes(using: str, job_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a dict per ended job, in order: `result`, or else `child`, `reason` and `error`."""
+    """Return a dict per ended job, in order: `result`, or else `child`, `reason` and `error`.
+
+    The reason is `deleted` if neither the job nor its delivery is stored.
+    """
     dead = {row.pk: row for row in Job.objects.using(using).filter(id__in=job_ids)}
     # Read after the live jobs: a job that is delivered in between is in one of the two.
     archive = ArchivedJob.objects.using(using).filter(job_id__in=job_ids, state=State.DELIVERED)
@@ -109,7 +112,7 @@ def read_outcomes(using: str, job_ids: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def values_of(outcomes: Sequence[dict[str, Any]], *, return_errors: bool) -> list[Any]:
-    """Return the results in these outcomes, in order. Raise ChildFailed for the first DEAD child.
+    """Return the results in these outcomes. Raise ChildFailed for the first child without one.
 
     With `return_errors` the list has exceptions in place of missing results.
     """
@@ -160,7 +163,10 @@ def redriving_killed(job_ids: Sequence[int]) -> Iterator[None]:
 
 
 def sweep(using: str) -> None:
-    """Kill queued children of dead runs: a full key dropped the run, or its killer crashed."""
+    """Kill queued children of killed runs: a full key dropped the run, or its killer crashed.
+
+    A call cancels at most `SWEPT` of their batches.
+    """
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
     rows = open_batches.filter(cancelled_at=None, run_id__in=killed.values("id"))

@@ -20,9 +20,9 @@ class RunContext:
     store: RunStore
     version: int
     rounds: int
-    """Number of times that the run has begun again by `continue_as`."""
+    """Number of times that the run has begun again, by `continue_as` or for another message."""
     is_continued: bool
     input: Any
     """Payload of the last `continue_as`, if there was one."""
     running: set[asyncio.Future[None]] = field(default_factory=set)
-    """Operations of an async run that have begun, each as a future of its end."""
+    """Operations of an async run that have not ended, each as a future of its end."""

@@ -10,7 +10,7 @@ from pulljobs.workflows.versions import StrandedRuns
 
 
 def check_runs() -> Iterator[Finding]:
-    """Report runs of versions that no worker of their consumer accepts: they can't go on."""
+    """Report runs of versions that no living worker of their consumer accepts, if it has some."""
     using = settings().DATABASE
     consumers = versions.find_consumers(using)
     counted = versions.count_live(using, list(consumers))

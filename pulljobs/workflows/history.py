@@ -6,7 +6,7 @@ from typing import Final
 from pulljobs.storage.statements import run
 
 AT_ONCE: Final = 5_000
-"""Number of rows that one call reads."""
+"""Largest number of rows that one call reads."""
 _marks: dict[tuple[str, str], int] = {}
 """Id after which the next call in this process goes on, by database and statement."""
 
@@ -31,7 +31,7 @@ def _forget(using: str, name: str, age: timedelta) -> int:
     """Run a statement that deletes some of the next `AT_ONCE` old rows. Return how many it deleted.
 
     Old runs may be live for years, so no call reads them all. The next call goes on after the last
-    row that was read, and begins again at the end of the table.
+    row that was read, or from the first row if no old row is left after it.
     """
     params = {"age": age, "after": _marks.get((using, name), 0), "scanned": AT_ONCE}
     [row] = run(using, name, params)

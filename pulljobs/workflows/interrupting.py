@@ -34,7 +34,10 @@ def call_store(context: "RunContext", function: Callable[[], Any]) -> Operation:
 
 @contextmanager
 def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
-    """Keep an exception of the block as a step's failure, to store if the workflow catches it."""
+    """Keep an exception of the block as a step's failure, to store if the workflow catches it.
+
+    Retry, Snooze, AlreadySettled, LeaseLost and CancelledError are no failures.
+    """
     began = time.monotonic()
     try:
         yield
@@ -49,7 +52,7 @@ def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
 
 
 def check_time(context: "RunContext", call: UserCall, began: float) -> None:
-    """End the claim as timed out if the call of a plain function took longer than its timeout.
+    """End the claim as timed out if a call in a sync run took longer than its timeout.
 
     The worker has cancelled it then, unless it looks a moment later. A test has no worker.
     """

@@ -15,7 +15,7 @@ from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
 
 
 def jump(waiting: QuerySet[Job]) -> list[int]:
-    """Let the sleeps of these queued runs, and their waits with a time limit, end now.
+    """Let the sleeps of these queued runs, and their waits with a time limit, end when claimed.
 
     Return the ids of those that wait for a signal without a limit, or for their children.
     """
@@ -54,7 +54,7 @@ def drain_started(run_id: int) -> bool:
 
 
 def _pass_time(run_id: int) -> bool:
-    """Let time pass until a started child is due. Return False if the wait of the run ends before.
+    """Let time pass until a started child is due. Return False if none is before the wait ends.
 
     It passes for the wait and for all children, so that a child that polls lets the wait end.
     """

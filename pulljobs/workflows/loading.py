@@ -1,4 +1,4 @@
-"""Reading of stored runs with their steps: the run of a claim, or all runs."""
+"""Reading of stored runs with their steps: the run of a claim, or all with a live job."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -39,8 +39,8 @@ def begin_run(using: str, held: Held, workflow: Workflow, message_id: int) -> Be
     """Insert the run if this is its first claim, and return it with its steps.
 
     If it was suspended in a wait whose signal is there, the same statement ends the wait. If it
-    began for an earlier message, which the message `message_id` replaced, it begins again. Raise
-    LeaseLost, and WorkflowError if another session keeps the run locked.
+    began for an earlier message, which the message `message_id` replaced, it begins again, or
+    raises LeaseLost. Raise WorkflowError if another session keeps the run locked.
     """
     params = {
         **held._asdict(),

@@ -46,7 +46,8 @@ def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
 async def aperform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     """Call an async workflow's function for one claim of a run. See `perform_run`.
 
-    If the function raises, running steps of other asyncio tasks end before the claim does.
+    If the function raises an Exception or suspends the run, running steps of other asyncio tasks
+    end before the claim does.
     """
     context = await sync_to_async(load)(workflow, job, **hooks)
     context.replay.main = find_caller()
@@ -136,7 +137,7 @@ def _interrupt(context: RunContext, ending: Interruption) -> NoReturn:
 
 
 def _split(error: BaseException | None) -> tuple[bool, BaseException | None]:
-    """Return True if the error is or holds a Suspension or Continuation, and the rest, or None."""
+    """Return True if the error is or holds an ending of the claim, and the rest, or None."""
     if isinstance(error, BaseExceptionGroup):
         endings, rest = error.split((Suspension, Continuation, Interruption))
         return endings is not None, rest

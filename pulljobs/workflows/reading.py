@@ -25,7 +25,7 @@ class StepView(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """True while the run sleeps or waits in this step."""
+        """True if the run sleeps or waits in this step, or was killed there."""
         return self.ended_at is None
 
     @property
@@ -44,7 +44,7 @@ class StepView(NamedTuple):
 
 
 class RunView(NamedTuple):
-    """Run with its job, its steps in their order, and its signals that no wait has consumed."""
+    """Run with its job, its steps in order, and its 100 oldest signals that no wait consumed."""
 
     row: WorkflowRun
     job: JobView
@@ -107,7 +107,7 @@ def describe_wait(row: WorkflowRun, job: Job | JobView, steps: Sequence[StepView
 
 
 def states_of(run_ids: Sequence[int]) -> dict[int, Job | ArchivedJob]:
-    """Return the live job of each run, or else its last settlement, by the id of the run."""
+    """Return by id the live job of each run, or else its last settlement, if there is one."""
     using = settings().DATABASE
     live: dict[int, Job | ArchivedJob] = {
         job.pk: job for job in Job.objects.using(using).filter(id__in=run_ids)

@@ -114,7 +114,7 @@ class Replay:
 
     stored: dict[StepKey, Step]
     ending: Ending | None = None
-    """Suspension or continuation that was raised. Every later call raises it again."""
+    """Exception that ends the claim, once it was raised. Every later call raises it again."""
     is_swallowed: bool = False
     """True if the code caught the ending and went on to another call of the run."""
     _ended_in: object = None
@@ -140,8 +140,8 @@ class Replay:
     def begin(self, name: str, kind: str, function: str = "") -> Step:
         """Return the next step of that name: a stored one, or a new one.
 
-        Raise StepMismatch if the name belongs to another function or method of the run, and
-        TooManySteps.
+        Raise ValueError for a wrong name, StepMismatch if this claim used it for another function,
+        or if the stored step is of another kind, and TooManySteps.
         """
         self._check_open()
         check_name(name)

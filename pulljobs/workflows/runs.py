@@ -74,10 +74,10 @@ class RunBase:
 
 
 class Run(RunBase):
-    """Run of a workflow under its lease. Every call names its step, whose result is stored.
+    """Run of a workflow under its lease. Its steps have names, and their results are stored.
 
-    A step that has ended returns its stored result. Every method raises LeaseLost once the lease
-    is lost. Results are JSON of at most `MAX_RESULT_BYTES`.
+    A step that has ended returns its stored result. Steps raise LeaseLost once the lease is known
+    to be lost. Results are JSON of at most `MAX_RESULT_BYTES`.
     """
 
     def step(
@@ -93,8 +93,8 @@ class Run(RunBase):
         """Return the stored result of a step, or call the function and store its result.
 
         The function runs at least once, and never after its result was stored. After an exception
-        it is called up to `retries` times more in this claim, after 1, 2, 4, ... seconds. `timeout`
-        limits the step within the handler's time limit: the claim ends as timed out.
+        it is called up to `retries` times more in this claim, after about 1, 2, 4, ... 30 seconds.
+        `timeout` limits each call within the handler's time limit: the claim ends as timed out.
         """
         return drive(do_step(self._context, name, function, args, kwargs, retries, timeout))
 
@@ -145,8 +145,8 @@ class Run(RunBase):
 
         The run is suspended until all have ended. The children are jobs of the only consumer of the
         channel, which has the name of the step unless `channel` names another. Raise ChildFailed
-        for the first child that is DEAD. With `return_errors` the list has exceptions in place of
-        missing results.
+        for the first child that is DEAD or deleted. With `return_errors` the list has exceptions in
+        place of missing results.
         """
         results: list[Any] = drive(
             do_gather(self._context, name, channel or name, drafts, return_errors)

@@ -140,7 +140,7 @@ def _make_locked_due(using: str, run_ids: Sequence[int]) -> None:
 
 
 def sweep_all(using: str) -> bool:
-    """Wake all runs with new signals, for tests. Return True if there are such runs."""
+    """Wake the runs of `AT_ONCE` new signals, for tests. Return True if there are such runs."""
     row = _find_new(using, timedelta(seconds=-1))
     wake(using, row.run_ids or [])
     return row.run_ids is not None

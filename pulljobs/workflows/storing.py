@@ -76,8 +76,8 @@ class RunStore:
         """Write a step that has ended, and return its result as a replay would find it.
 
         `seconds` is the time that the step took. `failure` is the exception of a step that failed,
-        whose result is None. Raise LeaseLost if another claim has the run by now. Raise TypeError
-        or ValueError for a result that can't be stored.
+        whose result is None. Raise LeaseLost if the lease is lost. Raise TypeError or ValueError
+        for a result that can't be stored.
         """
         self.refuse_transaction(f"{step.kind} {step}")
         stored = self._write(
@@ -235,7 +235,7 @@ class RunStore:
         return rows[0].result
 
     def _insert(self, params: Params) -> list[Row]:
-        """Write a step, and restore all retries of the run. Return no row if the lease is lost."""
+        """Write a step, and restore used retries of the run. Return no row if the lease is lost."""
         if not self._has_used_retries:
             return run(self.using, "write_step", params, seconds=LONGEST_SECONDS, keeps_plan=True)
         with brief(self.using):

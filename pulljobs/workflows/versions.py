@@ -21,7 +21,7 @@ REPORTED: Final = "workflows"
 AT_ONCE: Final = 500
 """Largest number of runs of a consumer that one statement takes up."""
 ANY: Final = (1, definitions.HIGHEST_VERSION)
-"""Range of a worker whose release reports no versions."""
+"""Range of a worker that reports no versions for a consumer that it serves."""
 
 
 class LiveRuns(NamedTuple):
@@ -57,7 +57,8 @@ def report_versions() -> dict[str, list[int]]:
 def take_up(using: str) -> list[int]:
     """Queue runs whose version other workers refused and this worker accepts.
 
-    Return the consumer of each of them, at most `AT_ONCE`. The caller wakes the workers.
+    Return the consumer of each of them, at most `AT_ONCE` times a consumer. The caller wakes the
+    workers.
     """
     served = list(_read_served())
     if not served:

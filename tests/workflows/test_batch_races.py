@@ -5,6 +5,7 @@ They are built with a second session that stops after its statement.
 
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from pulljobs import batches, hooks
 from pulljobs.batches import Callback
 from pulljobs.engine import outcomes
 from pulljobs.errors import BatchEnded
-from pulljobs.models import BatchSum, Consumer
+from pulljobs.models import BatchSum, Consumer, Job
 from pulljobs.publishing import publish
 from pulljobs.storage import jobs, statements
 from pulljobs.workflows.batches import callbacks as callbacks_module
 from pulljobs.workflows.batches import deciding, looking
 from pulljobs.workflows.batches.deciding import Look
+from pulljobs.workflows.batches.history import forget_batches
 from pulljobs.workflows.models import Batch, WorkflowRun
 from tests.factories import USING, claimed
 from tests.sessions import (
@@ -185,6 +187,16 @@ def test_two_merges_of_one_batch_count_each_sum_once(consumer: Consumer) -> None
     assert deciding.look(USING, made.id) is Look.NOTHING
     row = Batch.objects.get(pk=made.id)
     assert (row.members, row.delivered, row.dead) == (3, 1, 0)
+
+
+def test_a_member_of_a_deleted_batch_is_not_looked_at_again_and_again(consumer: Consumer) -> None:
+    made = fill(consumer, 1)
+    settle(consumer, dead=1)
+    sweep()
+    assert forget_batches(USING, timedelta(seconds=-1)) == 1
+    jobs.redrive(USING, [Job.objects.get(batch_id=made.id).pk])
+    settle(consumer, delivered=1)
+    assert looking.look_at_each(USING, [made.id]) == set()
 
 
 def test_cancel_waits_for_a_publisher_and_kills_its_members(consumer: Consumer) -> None:

@@ -28,7 +28,7 @@ class Action(NamedTuple):
     permission: str
     is_possible: Callable[[BatchView], bool]
     act: Callable[..., int | None]
-    """Function that acts, and returns the number of changed members."""
+    """Function that acts, and returns the number of changed members, or None for a close."""
 
 
 ACTIONS: Final = {

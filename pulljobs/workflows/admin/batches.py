@@ -191,7 +191,7 @@ def _describe(request: HttpRequest, view: reading.BatchView) -> dict[str, Any]:
 
 
 def group_by_error(request: HttpRequest, dead: Iterable[reading.DeadMember]) -> list[ErrorGroup]:
-    """Group dead members by reason and first line of the error, the most frequent first."""
+    """Return the `SHOWN` most frequent pairs of reason and first line of the error."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for member in dead:

@@ -21,7 +21,7 @@ def find_links(request: HttpRequest, row: Job | ArchivedJob) -> Iterator[Link]:
     """Yield a label and a link for the run of a job, its batch, and the run whose child it is.
 
     A page that the user may not see is named without a link. The archive does not know the batch of
-    a delivered job.
+    a job.
     """
     using = settings().DATABASE
     run = WorkflowRun.objects.using(using).filter(pk=formats.job_id_of(row)).first()

@@ -21,7 +21,7 @@ class StepBody(TypedDict):
     Number: Annotated[int, Help("1 for the first step of that name.")]
     Kind: Annotated[str, Help("step, atomic, sleep, wait, start or gather.")]
     StartedAt: Time
-    EndedAt: Annotated[Time | None, Help("Null while the run sleeps or waits in it.")]
+    EndedAt: Annotated[Time | None, Help("Null: the run sleeps or waits, or was killed in it.")]
     DueAt: Time | None
     Failure: Annotated[str, Help("Failure that the workflow caught, or empty.")]
     Children: Annotated[list[str], Help("Ids of child jobs.")]

@@ -52,8 +52,8 @@ def cancelling(batch: Batch, *, by: str) -> Iterator[int]:
 def redrive(id: int | str) -> int:
     """Queue the dead members of a batch and of the batches in it again. Return their number.
 
-    If the batch was complete, another round begins, and its callbacks are published again at the
-    end. A cancelled batch takes members again. Raise UnknownBatch.
+    If a complete batch has dead members, another round begins, and its callbacks are published
+    again at the end. A cancelled batch takes members again. Raise UnknownBatch.
     """
     return sum(redriving(find(id)))
 

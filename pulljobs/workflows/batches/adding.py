@@ -129,7 +129,7 @@ class OpenBatch:
     def batch(self, name: str, **on: AnyCallback) -> Iterator["OpenBatch"]:
         """Make a member of this batch that is a batch itself, and close it after the block.
 
-        The arguments are those of the function `batch`.
+        The arguments are those of the function `batch`, except `parent`.
         """
         with batch(name, parent=self, **on) as nested:
             yield nested
@@ -149,8 +149,8 @@ class OpenBatch:
     def _lock(self, using: str) -> None:
         """Take the shared lock of publishers, so that the batch can't complete before the commit.
 
-        If the batch is closed, the batch loop, which skips locked batches, is notified after the
-        commit. Raise UnknownBatch, or BatchEnded.
+        If the batch is closed, its counts are merged after the commit, because the batch loop skips
+        locked batches. Raise UnknownBatch, or BatchEnded.
         """
         rows = run(using, "lock_batch_to_add", {"batch_id": self.id})
         if not rows:
@@ -192,8 +192,8 @@ def create(
 ) -> OpenBatch:
     """Make a batch that stays open until `close` is called. Join the caller's transaction.
 
-    The callbacks are published when every member has ended: `on_complete` always, `on_success` if
-    none is dead, and `on_dead` if some are. The run with `run_id`, if given, becomes due then.
+    Once it is closed and every member has ended, its callbacks are published: `on_complete` always,
+    `on_success` if no member is dead, else `on_dead`. The run with `run_id` becomes due then.
     `parent` is the batch of which this is one member. Raise InvalidMessage, PayloadTooLarge, and
     UnknownBatch or BatchEnded because of the parent.
     """
@@ -240,7 +240,7 @@ def batch(
 async def abatch(name: str, **options: Any) -> AsyncIterator[OpenBatch]:
     """Make a batch from async code, by the arguments of `create`, and close it after the block.
 
-    Transactions do not span awaits, so each member is committed by itself. After an exception the
+    Transactions do not span awaits, so each publish is committed by itself. After an exception the
     batch is cancelled: its queued members are killed.
     """
     from pulljobs.workflows.batches.acting import cancel
@@ -268,7 +268,7 @@ def extend(id: int | str) -> OpenBatch:
 def find_batch(job_id: int | str) -> OpenBatch | None:
     """Return the batch of which a job is a member, so that its handler can add members to it.
 
-    None if the job is in no batch, or was delivered.
+    None if the job is in no batch, was delivered, or does not exist.
     """
     number = ids.find_number(job_id) or 0
     row = Job.objects.using(settings().DATABASE).filter(id=number, batch_id__isnull=False)

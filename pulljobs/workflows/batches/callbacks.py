@@ -49,7 +49,7 @@ AnyCallback = Callback | tuple[str, Any] | None
 def store(callbacks: Mapping[Ending, AnyCallback]) -> list[dict[str, Any]]:
     """Check callbacks, and return them in the form in which the row of a batch stores them.
 
-    Raise InvalidMessage or PayloadTooLarge for a message that could not be published.
+    Raise InvalidMessage or PayloadTooLarge. The channel may be created later.
     """
     return [
         _store(ending, _normalize(callback))

@@ -26,9 +26,10 @@ def describe(view: BatchView, kind: str, count: int) -> str:
 def run(
     verb: str, view: BatchView, text: str, options: dict[str, Any], act: Callable[[], int]
 ) -> CommandResult:
-    """Run `act` after the user has confirmed it. For a dry run only report its effect.
+    """Run `act` if the user confirms it. Without that, or for a dry run, report only its effect.
 
-    `text` describes the members for the question, and `act` returns how many it changed.
+    `text` describes the members, and `act` returns how many it changed. Raise ConfigurationError if
+    there is neither `--yes` nor a terminal to ask on.
     """
     if not options["dry_run"]:
         job_actions.require_confirmation(yes=options["yes"])

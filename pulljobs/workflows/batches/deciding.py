@@ -1,9 +1,9 @@
 """Merging of the counts of batches, and the decision that completes a batch once.
 
-Each settlement of a member appends a row to `pulljobs_batch_sum`, and a merge adds these rows to
-the counts of the batch. The decision locks the batch, and merges again in a statement whose
-snapshot has everything that committed before the lock. It publishes the callbacks in the
-transaction that completes the batch.
+Statements that publish, settle or redrive members append rows to `pulljobs_batch_sum`, and a merge
+adds these rows to the counts of the batch. The decision locks the batch, and merges again in a
+statement whose snapshot has everything that committed before the lock. It publishes the callbacks
+in the transaction that completes the batch.
 """
 
 from enum import Enum, auto
@@ -27,7 +27,7 @@ class Look(Enum):
     """Result of merging the counts of one batch."""
 
     NOTHING = auto()
-    """The counts are merged. The batch neither completes nor begins another round."""
+    """The counts are merged. The batch neither completes nor begins another round, or is gone."""
     DECIDED = auto()
     """The batch is complete, or has begun another round because of a redrive."""
     LOCKED = auto()
@@ -37,7 +37,7 @@ class Look(Enum):
 
 
 def look(using: str, batch_id: int) -> Look:
-    """Merge the new counts of a batch, and complete it if all its members have ended.
+    """Merge the new counts of a batch, and complete it if it is closed and all members have ended.
 
     Begin another round of a complete batch whose dead members were redriven. Return what was done.
     """

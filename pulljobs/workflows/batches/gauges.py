@@ -18,6 +18,6 @@ FAMILIES: Final = (
 
 
 def read_samples(using: str) -> Iterator[Sample]:
-    """Yield the number of batches that are not complete."""
+    """Yield the number of batches that are not complete, or `CAP` if there are more."""
     live = Batch.objects.using(using).filter(completed_at=None)
     yield "pulljobs_batches_live", (), float(live.order_by("id")[:CAP].count())

@@ -74,10 +74,11 @@ def look_at_noted(using: str) -> None:
 
 
 def sweep(using: str, after: int = 0) -> int | None:
-    """Merge the counts of the `SWEPT` next batches, and complete those that have ended.
+    """Merge the counts of the `SWEPT` next batches with sums, and complete those that have ended.
 
     Return the last id, as `after` of the next call, or None if there are no more. A sweep finds
-    batches for which a process crashed between a settlement and the decision.
+    batches for which a process crashed between a settlement and the decision. It deletes the sums
+    of batches that no longer exist.
     """
     rows = run(using, "batches_to_look_at", {"after": after, "wanted": SWEPT})
     look_at_each(using, [row.batch_id for row in rows if row.is_known])

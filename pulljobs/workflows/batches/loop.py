@@ -12,16 +12,16 @@ SHORTEST_PAUSE: Final = 0.05
 """Seconds before noted batches are merged, so that flushes of that time share a merge."""
 LONGEST_PAUSE: Final = 5.0
 LONGEST_LOCKED: Final = 1.0
-"""Longest pause before a batch is tried again that another transaction had locked."""
+"""Longest pause, after quick merges, before a batch is tried again that was locked elsewhere."""
 PAUSE_FACTOR: Final = 10
-"""Length of a pause as a multiple of the time that the merges before it took."""
+"""Least length of a pause, up to `LONGEST_PAUSE`, in multiples of the time of its merges."""
 SWEEP_SECONDS: Final = 10.0
 
 
 class BatchLoop:
     """Loop that merges the counts of batches and completes batches.
 
-    Batches whose members have ended in this process come first, and all others every 10 seconds.
+    Batches that changed in this process come first, and all others every 10 seconds.
     """
 
     wake_channel = "pulljobs_batches"
@@ -34,7 +34,7 @@ class BatchLoop:
         self._swept = 0
 
     def wake(self) -> None:
-        """Let the next pass begin after a short pause, in which members of more batches may end."""
+        """Put off the next merges for at least a short pause, in which more members may end."""
         self._look_at = max(self._look_at, time.monotonic() + SHORTEST_PAUSE)
 
     def tick(self) -> float:

@@ -68,7 +68,7 @@ class BatchView:
 
     @property
     def live(self) -> int:
-        """Number of members that are queued or in flight."""
+        """Number of members that have not ended, including batches in this batch."""
         return self.members - self.delivered - self.dead
 
     @property
@@ -173,7 +173,7 @@ def read_dead(batch_id: int, *, after: int = 0, limit: int = CHUNK) -> list[Dead
 
 
 def count_in_flight(batch_id: int, cap: int = CAP) -> int:
-    """Count the members in flight. The number is too low if leases hold more than `cap` jobs."""
+    """Count the members in flight. The number may be too low if leases hold over `cap` jobs."""
     params = {"batch_id": batch_id, "cap": cap}
     [row] = run(settings().DATABASE, "count_in_flight", params)
     jobs: int = row.jobs

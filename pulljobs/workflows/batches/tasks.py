@@ -26,7 +26,7 @@ def enqueue(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> AnyResult:
-    """Enqueue a task as a member of a batch, and return its TaskResult, which is not ready yet.
+    """Enqueue a task as a member of a batch, and return its TaskResult, with status READY.
 
     Join the caller's transaction. Raise what `OpenBatch.publish` raises, InvalidMessage for a task
     of another backend, TypeError if an argument is not JSON, and ConfigurationError if the consumer
@@ -50,7 +50,11 @@ def enqueue(
 def call_task(
     task: AnyTask, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
 ) -> Callback:
-    """Return a callback that enqueues a task. Create the task's consumer now if it is missing."""
+    """Return a callback that enqueues a task. Create the task's consumer now if it is missing.
+
+    Raise InvalidMessage for a task with `run_after` or of another backend, and TypeError if an
+    argument is not JSON.
+    """
     backend = _backend_of(task)
     if task.run_after is not None:
         raise InvalidMessage("The batch decides when the task runs: leave out run_after.")

@@ -1,4 +1,4 @@
-"""Tables of batches and workflows. Only statements of `pulljobs.workflows.sql` write their rows."""
+"""Tables of batches and workflows."""
 
 from pulljobs.workflows.models.batches import Batch, BatchPart
 from pulljobs.workflows.models.runs import (

@@ -80,7 +80,7 @@ class Batch(models.Model):
 
 
 class BatchPart(models.Model):
-    """Job ids of one publish into a batch."""
+    """Job ids of one publish into a batch, or of up to 1000 messages of a bulk publish."""
 
     pk = models.CompositePrimaryKey("batch_id", "id")
     batch_id = models.BigIntegerField()

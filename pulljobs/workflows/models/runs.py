@@ -1,4 +1,4 @@
-"""Runs of workflows, their finished and pending steps, and the signals that they wait for."""
+"""Runs of workflows, their finished and pending steps, and the signals to them."""
 
 from typing import Final
 
@@ -87,7 +87,7 @@ class WorkflowStep(models.Model):
     """Place of the step in the run, from 1 on."""
     kind = models.CharField(max_length=6, choices=StepKind.choices)
     function = models.CharField(max_length=LONGEST_NAME, blank=True, default="")
-    """Name of the function with its module, for people."""
+    """Name of the function with its module, or channel of the children, for people."""
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     """NULL while the run sleeps or waits."""
@@ -95,7 +95,7 @@ class WorkflowStep(models.Model):
     """End of a sleep, or of the time for a signal."""
     result = models.JSONField(null=True)
     failure = models.JSONField(null=True)
-    """Exception that the workflow caught: class, arguments, attributes and text."""
+    """Exception that the workflow caught (see `failures.py`), or `timeout` of a wait."""
     batch_id = models.BigIntegerField(null=True)
     """Batch of the children."""
     children = ArrayField(models.BigIntegerField(), null=True)
@@ -119,9 +119,9 @@ class RunSignal(models.Model):
     dedupe_id = models.CharField(max_length=LONGEST_NAME, null=True)  # noqa: DJ001  NULL: none
     consumed_at = models.DateTimeField(null=True)
     consumed_by = models.IntegerField(null=True)
-    """Number of the wait that consumed it, or NULL if a `continue_as` has forgotten that wait."""
+    """Number of the wait that consumed it. NULL: none, or one that `continue_as` has forgotten."""
     is_new = models.BooleanField(default=True, db_default=True)
-    """True until the run was woken for it. A sweep finds those whose sender died before that."""
+    """False once a wait consumed it or a wake-up of the run saw it. A sweep finds the others."""
 
     class Meta:
         db_table = "pulljobs_signal"

@@ -45,7 +45,7 @@ class CallbackBody(BatchMessageBody):
 
 @closed
 class BatchFormBody(TypedDict):
-    """Batch to create. It takes members until a request closes or cancels it."""
+    """Batch to create. It does not complete before a request closes or cancels it."""
 
     Name: Annotated[str, TextUpTo(200)]
     OnComplete: NotRequired[CallbackBody | None]
@@ -67,7 +67,7 @@ class BatchBody(TypedDict):
     Round: int
     Progress: Annotated[float, Help("Percent of the members that have ended.")]
     Members: int
-    Live: Annotated[int, Help("Members that are queued or in flight.")]
+    Live: Annotated[int, Help("Members that have not ended.")]
     Delivered: int
     Dead: int
     Redriven: int

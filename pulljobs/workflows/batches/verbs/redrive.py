@@ -1,6 +1,6 @@
 """Queue the dead members of a batch again.
 
-If the batch was complete, another round begins, and its callbacks are published again at the end.
+If the batch was complete, another round begins, whose end publishes the callbacks again.
 """
 
 from argparse import ArgumentParser

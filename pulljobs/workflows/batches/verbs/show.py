@@ -1,4 +1,4 @@
-"""Show a batch: its counts, its progress, the batches in it, and its dead members by error."""
+"""Show a batch: its counts, its progress, the batches in it, and its dead members with errors."""
 
 from argparse import ArgumentParser
 from typing import Any

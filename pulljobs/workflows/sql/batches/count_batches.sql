@@ -1,7 +1,7 @@
 -- Read the counts of batches, with sums that are not merged yet, in one snapshot.
 -- Event: none.
 -- Parameters: batch_ids bigint[].
--- Returns: the counts, the other columns of the batch but its callbacks, and now (the clock of the database).
+-- Returns: the counts, the other columns of the batch but callbacks and redriven_before, and now (the clock of the database).
 -- Locks: none. Index: primary keys.
 SELECT
     batch.id,

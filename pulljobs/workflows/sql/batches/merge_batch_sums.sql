@@ -1,7 +1,7 @@
 -- Add up the sums of a batch, delete them, and leave a sum of zeros if the batch is to be decided.
 -- Event: none; in a transaction of its own, or in that of the decision, which has the batch locked.
 -- Parameters: batch_id bigint, is_decision boolean (leave no zeros: the caller decides now).
--- Returns one row: is_free (false: another transaction has it locked, and nothing was merged), is_due (the batch completes, or another round begins).
+-- Returns one row: is_free (false: another transaction has it locked, and nothing was merged; true without such a batch), is_due (the batch completes, or another round begins).
 -- Locks: the batch, FOR NO KEY UPDATE SKIP LOCKED; the sums. Index: primary keys.
 WITH batch AS MATERIALIZED (
     SELECT id
@@ -46,5 +46,5 @@ noted AS (
     WHERE is_due AND NOT %(is_decision)s::boolean
 )
 SELECT
-    EXISTS (SELECT FROM batch) AS is_free,
+    EXISTS (SELECT FROM batch) OR NOT EXISTS (SELECT FROM pulljobs_batch WHERE id = %(batch_id)s::bigint) AS is_free,
     coalesce((SELECT is_due FROM counted), false) AS is_due

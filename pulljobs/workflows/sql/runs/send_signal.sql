@@ -3,7 +3,7 @@
 -- Parameters: run_id bigint, name text, payload jsonb (NULL: null), dedupe_id text (NULL: none), is_alone boolean (true: a transaction of its own.
 --   It wakes the waiters of the consumer as notify.sql does, and its commit does not wait for the disk: flush_commits.sql does so afterwards, while the
 --   run resumes. false: the commit waits, also if the dedupe id is known, whose sender may not have come so far), database_channel text.
--- Returns: state of the job, whether the signal is_sent (false with a live state: its dedupe id is known), and whether the run is_woken (false: wake_runs.sql
+-- Returns: state of the job, whether the signal is_sent (false if QUEUED or INFLIGHT: its dedupe id is known), and whether the run is_woken (false: wake_runs.sql
 --   has to look, because the run may have suspended since this snapshot); notified, commits (of no use); no row: there is no such job.
 -- Locks: the job of a run that waits, SKIP LOCKED; it waits for another sender of the same dedupe id. Index: job and run primary key, signal pulljobs_signal_dedupe.
 WITH job AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Find runs and steps that break an invariant. It only reads.
+-- Check a page of runs for broken invariants. It only reads.
 -- Event: none.
 -- Parameters: after bigint (id of the last run of the page before), wanted int, age interval (younger signals may still wake their runs).
 -- Returns, of one row a run: id, and is_woken (false: it waits for a signal that is there), is_placed (false: two of its steps have

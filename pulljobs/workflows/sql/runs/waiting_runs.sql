@@ -1,7 +1,7 @@
 -- Count runs by the signal that they wait for.
 -- Event: none.
 -- Parameters: most int (runs that are read; beyond that the counts are lower bounds).
--- Returns: name, runs.
+-- Returns: name, runs, of the 100 names with the most runs.
 -- Locks: none. Index: run pulljobs_run_waiting, job primary key.
 SELECT waiting_for AS name, count(*) AS runs
 FROM (

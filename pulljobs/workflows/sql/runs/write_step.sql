@@ -2,7 +2,7 @@
 -- Event: none.
 -- Parameters: run_id bigint, lease_token uuid, name text, number, position int, kind, function text, seconds float8 (since the step began),
 --   is_ended boolean (false: its children run), result, failure jsonb (NULL: none), batch_id bigint, children bigint[] (NULL: none).
--- Returns: result, as a replay will find it: jsonb has an order of keys of its own. No row: the lease is lost, and nothing was written.
+-- Returns: result, as a replay will find it: jsonb has an order of keys of its own. No row: the lease is lost or the step has ended, and nothing was written.
 -- Locks: the job, FOR SHARE, waiting: whatever takes the lease changes the row, so it comes before this statement or after its commit.
 --   Index: job and step primary key.
 WITH held AS MATERIALIZED (
