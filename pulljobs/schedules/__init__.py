@@ -5,9 +5,9 @@
     schedules.create("invoices", "invoices", {"kind": "all"}, cron="0 6 * * 1-5",
                      timezone="Europe/Berlin")
 
-A slot is a planned time of a schedule: it fires, which publishes the message, or is skipped. Each
-function joins the caller's transaction, or makes one. A scheduled message (`pulljobs.scheduling`)
-is something else: one message that is published once, at a later time.
+A slot is a planned time of a schedule: it fires, which publishes the message, or is skipped.
+Functions that write join the caller's transaction, or make one. A scheduled message
+(`pulljobs.scheduling`) is something else: one message that is published once, at a later time.
 """
 
 from typing import TYPE_CHECKING, Any

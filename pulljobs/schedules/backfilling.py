@@ -54,8 +54,8 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
     skipped slots are replaced, by records with the reason `backfill`. Slots from `next_slot` on
     are left to the workers. Join the caller's transaction. Return the new records in the order
     of their slots. Raise UnknownSchedule, what `publish` raises, and InvalidSchedule for a window
-    that ends before it begins, for more than 1,000 slots, and for slots older than `RETENTION`,
-    because the records that show which of them fired may be deleted.
+    that is empty, for more than 1,000 slots, and for a part of the window that is older than
+    `RETENTION`, but not than the schedule: the records of slots that fired then may be deleted.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):
@@ -74,8 +74,8 @@ def backfill(name: str, start: datetime, end: datetime) -> list[Slot]:
 def plan_backfill(row: Schedule, start: datetime, end: datetime) -> BackfillPlan:
     """Return which past slots of a schedule in [`start`, `end`) a backfill would fire.
 
-    Raise InvalidSchedule for a naive time, a window that ends before it begins, more than 1,000
-    slots, and slots so old that their records may be deleted.
+    Raise InvalidSchedule for a naive time, an empty window, more than 1,000 slots, and slots so old
+    that their records may be deleted.
     """
     _check_window(start, end)
     if start >= end:

@@ -51,10 +51,10 @@ class ScheduleUpdate(NamedTuple):
 
 
 def declare(name: str, channel: str, payload: Payload = None, **options: Any) -> None:
-    """Declare a schedule in code, with the arguments of `create`.
+    """Declare a schedule in code, with the arguments of `create` except `paused_until`.
 
-    Workers create its row when they start. Raise InvalidSchedule for a definition that can't
-    work, and ConfigurationError if another declaration has the name.
+    Workers create its row when they start. Raise InvalidSchedule, or what `publish` raises, for a
+    definition that can't work, and ConfigurationError if another declaration has the name.
     """
     try:
         _declare({"name": name, "channel": channel, "payload": payload, **options})
@@ -88,7 +88,7 @@ def _check_channel(name: object) -> None:
 def every(name: str | None = None, payload: Payload = None, **options: Any) -> Callable[[F], F]:
     """Declare a schedule on the channel of the `@handler` or `@workflow` below this decorator.
 
-    `name` is `channel-consumer` by default. The options are those of `create`, such as `cron`.
+    `name` is `channel-consumer` by default. The options are those of `declare`, such as `cron`.
     """
     if callable(name):
         raise ConfigurationError(

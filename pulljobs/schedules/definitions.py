@@ -65,7 +65,8 @@ class Definition:
     def changed(self, options: Mapping[str, Any]) -> "Definition":
         """Return a copy with changed options. A new `cron` removes `every`, and the reverse.
 
-        A new payload removes the content type, unless the options give one.
+        A new payload removes the content type, unless the options give one. Raise InvalidSchedule
+        for an unknown option.
         """
         check_names(options)
         options = _normalize(options)

@@ -154,7 +154,10 @@ def pause(name: str, until: datetime | None = None) -> Schedule:
 
 
 def resume(name: str) -> Schedule:
-    """End the pause of a schedule. The policy `missed` decides which slots inside it fire."""
+    """End the pause of a schedule, if it is paused. Raise UnknownSchedule.
+
+    The policy `missed` decides which slots inside the pause fire.
+    """
     using = settings().DATABASE
     with transaction.atomic(using=using):
         row, now = lock(using, name), nodes.clock(using)
@@ -166,7 +169,7 @@ def resume(name: str) -> Schedule:
 
 
 def delete(name: str) -> None:
-    """Delete a schedule. The records of its slots stay until they are older than the retention."""
+    """Delete a schedule, but not the records of its slots, or raise UnknownSchedule."""
     using = settings().DATABASE
     with transaction.atomic(using=using):
         lock(using, name).delete(using=using)
@@ -200,7 +203,7 @@ def _check_producer(using: str, producer: Producer | None) -> None:
 
 
 def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
-    """Notify the schedule loops after the commit, if the row is due within 20 seconds of `now`.
+    """Notify the schedule loops after the commit, if the row is due within 20 seconds then.
 
     For a later time it is enough that each loop reads the next due time every ten seconds. `now` is
     the present time by the database's clock.

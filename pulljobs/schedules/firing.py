@@ -30,7 +30,7 @@ BATCH: Final = 200
 BATCH_SLOTS: Final = 10_000
 """Number of slots at which a batch plans no further schedule, so that its transaction is short."""
 MOST_WAITS: Final = 2
-"""Maximum number of waits for locks in one batch. Each takes up to two seconds."""
+"""Number of keys that stayed locked for two seconds, after which a batch tries no other key."""
 LONGEST_RETRY: Final = timedelta(minutes=1)
 SCHEDULE_HEADER: Final = "Pulljobs-Schedule"
 SLOT_HEADER: Final = "Pulljobs-Slot"
@@ -49,14 +49,15 @@ def fire_due() -> int:
 
 
 def fire_more() -> bool:
-    """Fire up to 200 due schedules. Return False if no schedule was due."""
+    """Fire up to 200 due schedules. Return False if none was due, or others had them locked."""
     return fire_batch() is not None
 
 
 def fire_batch() -> int | None:
     """Fire up to 200 due schedules in one transaction, which is repeated after a deadlock.
 
-    Return the number of slots that fired or were skipped, or None if no schedule was due.
+    Return the number of slots that fired or were skipped, or None if no schedule was due and
+    unlocked.
     """
     using = settings().DATABASE
     return retrying(using, partial(_fire_batch, using))

@@ -18,8 +18,8 @@ LONGEST_LOCKED: Final = 0.1
 class ScheduleLoop:
     """Loop that fires due schedules, and creates the rows of declared ones when it starts.
 
-    It sleeps until the next schedule is due, at most ten seconds. A NOTIFY of a changed row wakes
-    it. While no schedule is due it runs one statement every ten seconds.
+    It sleeps until the next schedule is due, at most ten seconds. A NOTIFY of a change that is due
+    soon wakes it. While no schedule is due it runs one statement every ten seconds.
     """
 
     wake_channel = editing.WAKE_CHANNEL

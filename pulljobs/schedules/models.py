@@ -1,6 +1,6 @@
 """Tables of schedules and of the records of their slots.
 
-Only `editing`, `firing` and `backfilling` write their rows.
+Only `editing`, `firing` and `backfilling` write their rows, and `history` deletes old records.
 """
 
 from datetime import datetime, timedelta
@@ -96,7 +96,7 @@ class Schedule(models.Model):
     failures = models.IntegerField(default=0)
     """Number of times that publishing `next_slot` was refused."""
     error = models.TextField(blank=True, default="")
-    """Reason of the last refusal, or empty since a slot has fired."""
+    """Reason of the last refusal, or empty once a pass or a change was not refused."""
     created_at = models.DateTimeField(db_default=Now())
     changed_at = models.DateTimeField(db_default=Now())
 

@@ -62,7 +62,7 @@ def is_name(name: object) -> bool:
 
 
 def summarize(row: Schedule, now: datetime) -> dict[str, Any]:
-    """Return a schedule as JSON values for commands, without payload, headers and producer."""
+    """Return a schedule as JSON values for commands, without its content, headers and producer."""
     return {
         "name": row.name,
         "channel": row.channel_name,

@@ -143,7 +143,7 @@ def _suggest(field: CronField, term: str) -> str:
 
 
 def _suggest_range(field: CronField, term: str) -> str:
-    """Return advice for a descending range such as FRI-MON, or "" for any other term."""
+    """Return advice for a range such as FRI-MON or 5-5, or "" for any other term."""
     first, dash, last = term.partition("-")
     low, high = field.number(first), field.number(last)
     if not dash or low is None or high is None or low < high:

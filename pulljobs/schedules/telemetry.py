@@ -1,7 +1,7 @@
 """Telemetry events of schedules, emitted after the commit.
 
 SlotsRecorded    slots of schedules of one channel that fired or were skipped
-ScheduleRefused  a publish that was refused when the slot was due
+ScheduleRefused  a publish that was refused when the slot was due, or a rule that is not known here
 """
 
 from collections.abc import Mapping, Sequence

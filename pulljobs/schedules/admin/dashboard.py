@@ -88,7 +88,7 @@ class SchedulesContent:
 def read_section(at: datetime, links: Links) -> Section | None:
     """Return the section, or None if no schedule is waiting for a slot and none had one recently.
 
-    Each statement reads a bounded part of an index, however many schedules there are.
+    Each statement reads a part of an index: some first entries, or those that are due in a minute.
     """
     using = settings().DATABASE
     rows = Schedule.objects.using(using).defer("payload", "headers").order_by("due_at")

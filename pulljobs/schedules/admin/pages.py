@@ -125,8 +125,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields of the form: none for users who may only read.
 
-        For a row, message fields are left out without the permission to see payloads, and payload
-        and content type if the payload is not text.
+        For a row, the fields in CONTENT are left out without the permission to see payloads, and
+        payload and content type if the payload is not text.
         """
         if obj is not None and not self.has_change_permission(request, obj):
             return []

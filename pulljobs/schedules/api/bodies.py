@@ -25,7 +25,7 @@ Moment = Annotated[Time, Problem("must be a time such as 2030-01-31T12:00:00Z")]
 
 @closed
 class ScheduleFormBody(TypedDict):
-    """Options of a schedule, of which Cron or EverySeconds is required. Others have defaults."""
+    """Options of a schedule: Channel, Cron or EverySeconds, and others that have defaults."""
 
     Channel: NameText
     Cron: NotRequired[NameText | None]
@@ -72,7 +72,7 @@ class ScheduleItemBody(TypedDict):
     Channel: str
     Rule: Annotated[str, Help("The rule in words.")]
     State: Literal["active", "paused", "refused", "ended"]
-    PausedUntil: Annotated[Time | None, Help("Null while it is paused: until it is resumed.")]
+    PausedUntil: Annotated[Time | None, Help("Null: not paused, or until it is resumed.")]
     NextSlot: Time | None
     LastSlot: Time | None
     LastReason: str
