@@ -34,7 +34,8 @@ def run_check(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
 def old_snapshots(age: timedelta) -> Iterator[Finding]:
     """Report sessions, standbys and replication slots that keep VACUUM from removing dead rows.
 
-    Open and prepared transactions are reported if they are older than `age`.
+    Open and prepared transactions are reported if they are older than `age`, standbys if their
+    snapshot is far behind, and slots if they are inactive.
     """
     for pin in snapshots.find_old(settings().DATABASE, age):
         lasting = "" if pin.seconds is None else f" for {pin.seconds:.0f} s"

@@ -97,7 +97,10 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
 
 
 def slow_rates() -> Iterator[Finding]:
-    """Report consumers and limit groups whose ready jobs take over an hour at their rate limit."""
+    """Report consumers and limit groups whose ready jobs take over an hour at their rate limit.
+
+    At most 10,000 ready jobs of a consumer are counted, each as one token.
+    """
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
     for consumer in rows.exclude(rate_per_second=None):
@@ -203,7 +206,7 @@ def leases_not_reaped() -> Iterator[Finding]:
 
 
 def no_reaper() -> Iterator[Finding]:
-    """Report held leases if no process reaps: a crash of their holders would strand the jobs."""
+    """Report leases if no worker lives and REAP_WHILE_SERVING is False: nothing would reap them."""
     if settings().REAP_WHILE_SERVING or serving.has_worker():
         return
     leases = Lease.objects.using(settings().DATABASE).exclude(via=Lease.Via.SPARK)

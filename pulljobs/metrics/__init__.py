@@ -9,6 +9,6 @@ from importlib.util import find_spec
 def is_installed() -> bool:
     """Return True if the extra `metrics` (prometheus_client) is installed.
 
-    Without it only this module and `families` can be imported.
+    Without it `exposition`, `gauges` and `recorder` can't be imported.
     """
     return find_spec("prometheus_client") is not None

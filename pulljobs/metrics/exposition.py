@@ -32,8 +32,8 @@ def start() -> None:
 def answer(accept: str = "", *, with_others: bool = False) -> tuple[bytes, str]:
     """Return the page and its content type, in the format that the `accept` header asks for.
 
-    With `with_others`, the page also has the metrics that other code of the project keeps in the
-    files that processes share.
+    Without the setting METRICS the page has only gauges. With `with_others`, it also has the
+    metrics that other code of the project keeps in the files that processes share.
     """
     registry = CollectorRegistry(auto_describe=False)
     if settings().METRICS:

@@ -1,4 +1,4 @@
-"""Samples of the gauges, in parts such as that of workers, each of which has a time limit."""
+"""Samples of the gauges, in parts such as that of workers, each of which may fail alone."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -2,8 +2,8 @@
 
 This is the multiprocess mode of prometheus_client, with one change for the child processes of a
 worker: the name of their files has the number of the child slot, not a process id. A child that
-replaces another one continues its counts. So no counter goes back, and there are never more files
-than slots. It does not need Django, because a child process uses it before it sets up Django.
+replaces another one continues its counts. So no counter goes back, and there are no files of
+former children. Django is not needed, because a child process calls this before it sets up Django.
 """
 
 import os

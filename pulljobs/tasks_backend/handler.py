@@ -93,7 +93,7 @@ def run(job: ClaimedJob) -> Any:
 
 
 def give_up(job: ClaimedJob) -> None:
-    """Send `task_finished` for a job that died because its retries were used up."""
+    """Send `task_finished` for a job that died because its retries or deliveries were used up."""
     backend = results.task_of(job.json()).get_backend()
     task_finished.send(type(backend), task_result=backend.get_result(ids.encode(job.id)))
 

@@ -25,8 +25,8 @@ def task_options(
     """Give a task retries and a time limit in place of those of its queue.
 
     The decorator stands above or below `@task`. Other backends ignore it. An option that is None is
-    left to the queue. If the worker crashes during a task, the retry follows the options of the
-    queue. Raise ConfigurationError if a value can't work.
+    left to the queue. The strategy `none` allows no retry. If the worker crashes during a task, the
+    retry follows the options of the queue. Raise ConfigurationError if a value can't work.
     """
     if bare is not None:
         raise ConfigurationError(

@@ -125,7 +125,7 @@ def ready_result(task: AnyTask, content: Mapping[str, Any], job_id: int) -> AnyR
 def task_of(content: Mapping[str, Any]) -> AnyTask:
     """Return the task of a payload, with queue, priority and `run_after` as it was enqueued.
 
-    Messages of older releases have no priority and no `run_after`.
+    Raise KeyError or one of `NO_TASK` for content that names no task.
     """
     task = import_string(content["task"])
     if not isinstance(task, Task):

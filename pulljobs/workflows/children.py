@@ -163,9 +163,9 @@ def redriving_killed(job_ids: Sequence[int]) -> Iterator[None]:
 
 
 def sweep(using: str) -> None:
-    """Kill queued children of killed runs: a full key dropped the run, or its killer crashed.
+    """Kill queued children of runs that were killed, purged or dropped by a full key.
 
-    A call cancels at most `SWEPT` of their batches.
+    A call cancels at most `SWEPT` batches, which no killer has cancelled.
     """
     open_batches = Batch.objects.using(using).filter(run_id__isnull=False, completed_at=None)
     killed = Job.objects.using(using).filter(state=State.DEAD, reason__in=KILLED)
