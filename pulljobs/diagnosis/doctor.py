@@ -237,11 +237,17 @@ def _leases(count: int) -> str:
 
 
 def sick_nodes() -> Iterator[Finding]:
-    """Report living nodes in which a background loop has died or a circuit is open."""
+    """Report living nodes in which a loop has died or fails all the time, or a circuit is open."""
     for node in serving.living():
         if ended := serving.dead_loops(node):
             text = f"Node {node.name} has a dead loop: its {list_names(ended)} is dead. Restart it."
             yield Finding("dead_loop", True, text)
+        if failing := serving.failing_loops(node):
+            text = (
+                f"Node {node.name} has loops whose passes fail again and again: "
+                f"{list_names(failing)}. Read the error in the log of that process."
+            )
+            yield Finding("failing_loop", True, text)
         for held in serving.held_back(node):
             text = (
                 f"Node {node.name} holds {held.subject} back at level {held.level}: {held.cause}; "

@@ -13,6 +13,8 @@ from pulljobs.conf import settings
 from pulljobs.models import Consumer, Lease, Node, PullWaiter
 
 MISSED_BEATS: Final = 3
+MANY_FAILURES: Final = 10
+"""Failed passes in a row after which a loop is reported. They take at least five seconds."""
 
 
 def heartbeat_limit() -> timedelta:
@@ -44,6 +46,17 @@ def dead_loops(node: Node) -> list[str]:
     """Return the names of a node's loops whose threads had died at its last heartbeat, sorted."""
     loops = node.report.get("loops") or {}
     return sorted(name for name, loop in loops.items() if not loop.get("alive", True))
+
+
+def failing_loops(node: Node) -> list[str]:
+    """Return the names of a node's loops that failed again and again up to its last heartbeat.
+
+    They are sorted. A loop that repeats its pass after an outage of seconds is not among them.
+    """
+    loops = node.report.get("loops") or {}
+    return sorted(
+        name for name, loop in loops.items() if (loop.get("failures") or 0) >= MANY_FAILURES
+    )
 
 
 @dataclass(frozen=True)

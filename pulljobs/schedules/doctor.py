@@ -24,7 +24,7 @@ def check_schedules() -> Iterator[Finding]:
         yield Finding(
             "late_schedules",
             True,
-            f"Schedules are due for more than a minute, and no process fires them: "
+            f"Schedules are due for more than a minute, and no process has fired them: "
             f"{list_names(late)}. Start a worker, or run `pulljobs schedules run`.",
         )
     for row in rows.filter(failures__gt=0)[:LISTED]:

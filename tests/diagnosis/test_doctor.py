@@ -347,6 +347,15 @@ def test_dead_loops_and_open_circuits_of_living_nodes_are_reported() -> None:
     assert not by_code["circuit"]["is_error"]
 
 
+def test_loops_that_fail_again_and_again_are_reported() -> None:
+    """A full disk, for example, lets heartbeats pass, but neither claims nor settlements."""
+    loops = {"flusher": {"failures": 10}, "fetcher": {"failures": 10}, "reaper": {"failures": 9}}
+    register(report={"loops": loops})
+    failing = findings()["failing_loop"]
+    assert failing["is_error"]
+    assert "fail again and again: fetcher, flusher. Read the error in the log" in failing["text"]
+
+
 def test_a_consumer_that_is_held_back_is_reported_with_the_cause() -> None:
     register(report={"circuits": {"orders/invoicing": open_circuit()}})
     text = findings()["circuit"]["text"]
