@@ -197,8 +197,8 @@ class LoopTasks:
         """Cancel handlers whose lease is over by this process's clock.
 
         The database may be out of reach, and another worker may run the jobs. If a handler reports
-        an outcome all the same, it is written, and the database decides whether it counts. A
-        cancelled job is released.
+        an outcome all the same, before or after, it is written, and the database decides whether it
+        counts. Otherwise the job is released.
         """
         for job in list(self._tasks):
             task = self._tasks.get(job)

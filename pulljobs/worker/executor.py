@@ -81,7 +81,8 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
         if job.taken_away:
             return None  # The worker cancelled the run, and decides its outcome elsewhere.
         if job.lost and isinstance(error, asyncio.CancelledError):
-            return outcomes.release(job.held)  # Cut off from the database: see `LoopTasks.cut_off`.
+            # Cut off from the database: see `LoopTasks.cut_off`.
+            return _reported(job) or outcomes.release(job.held)
         return _outcome_of_error(job, error)
 
 
@@ -98,8 +99,8 @@ def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
         return outcomes.release(job.held)
     if job.handler.ack_policy is ACK_FIRST:
         return None
-    if job.settlement is not None and not _was_rolled_back(job.settlement, job):
-        return job.settlement
+    if (reported := _reported(job)) is not None:
+        return reported
     if run.cancel_reason is CancelReason.STOPPED:
         return outcomes.release(job.held)
     if run.cancel_reason is CancelReason.BLOCKED:
@@ -112,15 +113,15 @@ def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
 def _outcome_of_loss(job: ClaimedJob, error: LeaseLost | AlreadySettled) -> Settlement | None:
     """Return the outcome to write for a job that its handler has settled, or knows to be lost.
 
-    It is a release if the lease is lost by the clock of this process alone, because the database
-    may be out of reach. Otherwise it is None. LeaseLost of another job, which a client raises that
-    the handler uses, is an error like any other.
+    If the lease is lost by the clock of this process alone, the database may be out of reach: it is
+    what the handler reported, or a release. Otherwise it is None. LeaseLost of another job, which a
+    client raises that the handler uses, is an error like any other.
     """
     if isinstance(error, LeaseLost):
         if error.job != job.id:
             return _outcome_of_error(job, error)
         if job.lost and not job.taken_away:
-            return outcomes.release(job.held)
+            return _reported(job) or outcomes.release(job.held)
         job.taken_away = True
     return None
 
@@ -236,8 +237,8 @@ def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
 def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
     """Return the first outcome that the handler reported, or else that of its exception."""
     _throttle(job, error)
-    if job.settlement is not None and not _was_rolled_back(job.settlement, job):
-        return job.settlement
+    if (reported := _reported(job)) is not None:
+        return reported
     job.verdict = _result_of_error(error)
     if isinstance(error, Retry):
         return job.limited(outcomes.retry(job.held, clean(format_reason(error)), after=error.after))
@@ -265,9 +266,14 @@ def _throttle(job: ClaimedJob, error: BaseException) -> None:
         job.throttle(error.after, key=error.throttle == "key")
 
 
-def _was_rolled_back(settlement: Settlement, job: ClaimedJob) -> bool:
-    """Return True for a delivery that the rollback of its transactional handler has undone."""
-    return job.handler.transactional and settlement.event is Event.DELIVER
+def _reported(job: ClaimedJob) -> Settlement | None:
+    """Return the outcome that a failed handler reported by a call, or None if there is none.
+
+    A delivery does not count if the rollback of a transactional handler has undone it.
+    """
+    settlement = job.settlement
+    is_delivery = settlement is not None and settlement.event is Event.DELIVER
+    return None if job.handler.transactional and is_delivery else settlement
 
 
 _BY_POLICY: dict[AckPolicy, Callable[[ClaimedJob, str], Settlement]] = {

@@ -539,6 +539,22 @@ def test_a_job_whose_lease_is_over_by_the_clock_is_cancelled_and_released(
     assert gate.cancelled == 1
 
 
+def test_an_acked_job_whose_lease_is_over_by_the_clock_is_delivered(bench: AsyncBench) -> None:
+    gate = Gate()
+
+    async def acks(job: ClaimedJob) -> None:
+        job.ack("done")
+        await gate(job)
+
+    [job] = bench.take(acks)
+    wait_until(lambda: gate.running == 1)
+    job.deadline = time.monotonic()
+    [outcome] = bench.decided()
+    assert outcome is not None
+    assert outcome.event is Event.DELIVER
+    assert gate.cancelled == 1
+
+
 def test_a_job_that_ends_although_its_lease_is_over_offers_its_outcome(bench: AsyncBench) -> None:
     begun = threading.Event()
 

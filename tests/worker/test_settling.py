@@ -120,6 +120,19 @@ def test_a_job_whose_handler_raises_lease_lost_at_the_end_of_its_lease_is_releas
     assert Group.objects.exists() is not (transactional and raises)
 
 
+def test_an_acked_job_whose_handler_raises_lease_lost_by_the_clock_is_delivered() -> None:
+    """The first call decides the outcome, and the lease token decides whether it counts."""
+
+    def function(job: ClaimedJob) -> None:
+        job.ack()
+        job.deadline = time.monotonic()
+        raise LeaseLost(job.id)
+
+    [job] = claim_of(function)
+    FlusherBench([job]).write(job, perform(job))
+    assert jobs.get(job.id).state == State.DELIVERED
+
+
 @pytest.mark.parametrize("is_acked", [True, False])
 @pytest.mark.parametrize("is_written_first", [True, False])
 def test_a_transactional_job_over_its_time_limit_is_not_delivered(
