@@ -161,8 +161,9 @@ def _batches(entry: AuditEntry) -> QuerySet[AuditedBatch]:
 
 
 def _done(entry: AuditEntry) -> Iterator[JobResult]:
-    """Yield the changed jobs of an action's first batch, which are enough for its page."""
-    return (JobResult(id, ids.encode(id)) for batch in _batches(entry)[:1] for id in batch.done)
+    """Yield the jobs of the first batch of an action that changed any, as examples for its page."""
+    batches = _batches(entry).exclude(done=[])[:1]
+    return (JobResult(id, ids.encode(id)) for batch in batches for id in batch.done)
 
 
 def _refused(entry: AuditEntry) -> Iterator[JobResult]:

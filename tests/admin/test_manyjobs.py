@@ -51,6 +51,17 @@ def test_all_of_a_filter_is_previewed_then_redriven_and_nothing_else(
     assert all(ids.encode(id) in text for id in mine)
 
 
+def test_the_page_of_an_action_lists_changed_jobs_of_a_batch_after_one_that_changed_none(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "BATCH", 1)
+    refused, done = sorted(JobFactory.create(state=State.DEAD).id for _ in range(2))
+    Job.objects.filter(pk=refused).delete()
+    entry = auditing.act(Event.REDRIVE, [refused, done], by="olga")
+    assert (entry.done, entry.refused) == (1, 1)
+    assert f"?q={ids.encode(done)}" in read_page(operator, page("auditentry", entry.pk))
+
+
 def test_a_user_who_may_not_see_the_audit_trail_reads_the_result_on_the_list(
     consumer: Consumer,
 ) -> None:
