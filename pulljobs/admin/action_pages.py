@@ -36,7 +36,7 @@ class OpenedField(forms.CharField):
 def opened_at(request: HttpRequest) -> datetime | None:
     """Return when the user opened the page from which this request comes, or None if unknown.
 
-    An action that was done since then is not done again: its button was pressed twice.
+    Callers do not repeat an action that was done since then: its button was pressed twice.
     """
     return parse_time(request.POST.get("opened", ""))
 

@@ -1,4 +1,4 @@
-"""Pages of the archive: a list of settlements, and a page with all fields of each."""
+"""Pages of the archive: a list of settlements, and a page for each of them."""
 
 import json
 from typing import Any

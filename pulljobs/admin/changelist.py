@@ -36,9 +36,9 @@ class KeysetChangeList(CheckedChangeList):
     newest: str | None
     """Query of the first page, or None on that page itself."""
     looked_through: int | None
-    """Number of rows that were read for a page that is not full, or None for a usual page.
+    """About the number of rows that were read, if the page is not full and more may match, or None.
 
-    More rows may match, so the page offers to look further back.
+    The page then offers to look further back.
     """
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:

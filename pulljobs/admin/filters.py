@@ -1,6 +1,6 @@
 """Filters in the sidebar of the lists of jobs, settlements and scheduled messages.
 
-They only offer choices. `list_query` makes the conditions for rows from the choices in the URL.
+They only offer choices. The `window` of a list makes its conditions from the choices in the URL.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ Rows = QuerySet[Any]
 
 
 class Choice(SimpleListFilter):
-    """Filter that leaves the queryset as it is: `list_query` applies its choice."""
+    """Filter that leaves the queryset as it is: the `window` of its list applies the choice."""
 
     def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
         return queryset

@@ -23,7 +23,7 @@ UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def holder_of(job: Job) -> str:
-    """Describe which node holds a job, how it claimed it and until when, or return "-" for none."""
+    """Describe which node or client holds a job, how and until when, or return "-" for none."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token__in=[job.lease_token])
     lease = leases.filter(job_ids__contains=[job.pk]).first()
     if lease is None:

@@ -209,7 +209,7 @@ class JobAdmin(JobRowsAdmin):
     def payload(self, request: HttpRequest, id: int) -> HttpResponse:
         """Answer with the payload of the message `id`.
 
-        Raise PermissionDenied if the user may not see payloads.
+        Raise PermissionDenied if the user may not see payloads, and Http404 if it is gone.
         """
         if not payloads.may_read(request):
             raise PermissionDenied
@@ -244,7 +244,8 @@ class JobAdmin(JobRowsAdmin):
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """Do the action of a pressed button to a job, and redirect to its page or to the list.
 
-        A message to the user says so if the state of the job no longer allows the action.
+        To reschedule it, redirect to the page that asks for the time instead. A message to the user
+        says so if the state of the job no longer allows the action.
         """
         event = operations.BY_SLUG.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:

@@ -45,7 +45,7 @@ def select_jobs(asked: ListQuery) -> Selection:
     """Return the conditions that select live jobs for an action on all jobs of a list page.
 
     A search term selects by the id of the job, the message id or the client message id. An unknown
-    choice of a filter selects no job.
+    choice of a filter selects no job. Ids in `chosen` replace all other conditions.
     """
     if CHOSEN in asked:
         return Selection(among=tuple(sorted(set(search.numbers(asked[CHOSEN].split(","))))))
@@ -74,7 +74,8 @@ def select_settled(asked: ListQuery) -> Selection:
 def find_jobs(term: str, meant: Selection) -> tuple[int, ...]:
     """Return the ids of the jobs, live or archived, that a search term names and `meant` selects.
 
-    The term is the id of a job or of its message, or the client message id.
+    The term is the id of a job or of its message, or the client message id. The key in `meant` does
+    not count for archived jobs.
     """
     live = _with_id(term, meant, Job, "id", selecting.COLUMNS)
     if State.DELIVERED not in meant.states:
@@ -85,7 +86,10 @@ def find_jobs(term: str, meant: Selection) -> tuple[int, ...]:
 
 
 def find_settlements(term: str, meant: Selection) -> tuple[int, ...]:
-    """Return the ids of archive rows that `meant` selects and whose job the search term names."""
+    """Return the ids of archive rows that `meant` selects and whose job the search term names.
+
+    The key in `meant` does not count.
+    """
     meant = meant._replace(key=None)
     return _with_id(term, meant, ArchivedJob, "job_id", settlements.COLUMNS)
 

@@ -105,7 +105,7 @@ def content_of(rows: QuerySet[Any], pk: int) -> ShownContent | None:
 
 
 def answer_payload(request: HttpRequest, message_id: int) -> HttpResponse:
-    """Answer with the bytes of a payload: an image to display, anything else as a download."""
+    """Answer with a payload: an image to display unless `save` is asked for, else a download."""
     message = Message.objects.using(settings().DATABASE).filter(pk=message_id).first()
     if message is None:
         raise Http404

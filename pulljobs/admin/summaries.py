@@ -95,7 +95,7 @@ def _describe_masked(message: Any) -> str:
 
 
 def _first_line(head: bytes, *, is_whole: bool) -> str:
-    """Return a task's payload as a call, the first line of another text, or "" for binary data."""
+    """Return a task as a call, JSON in a line, the first line of other text, or "" for binary."""
     text = head.decode(errors="strict" if is_whole else "ignore") if _is_text(head) else ""
     if is_whole:
         text = _as_call(text) or text

@@ -100,7 +100,8 @@ def read_consumers(consumers: Sequence[Consumer]) -> dict[int, Figures]:
 def read_channels(channels: Sequence[Channel]) -> dict[int, Figures]:
     """Return the figures of channels by their primary keys.
 
-    Jobs are counted over all consumers of the channel. The rate is that of its messages.
+    Jobs are counted over the channel's consumers, without deleted ones. The rate is that of its
+    messages.
     """
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(channel_id__in=_ids(channels), deleted_at=None)

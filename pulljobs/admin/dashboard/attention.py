@@ -32,8 +32,8 @@ def rank(findings: Sequence[Attention]) -> list[Attention]:
 def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
     """Return the headline: how many findings there are, or that nothing needs attention.
 
-    `is_whole` is False if the time limit kept tables of the page from being read. Then the headline
-    does not say that all is well.
+    `is_whole` is False if parts of the page could not be read. Then the headline does not say that
+    all is well.
     """
     if not findings:
         if not is_whole:

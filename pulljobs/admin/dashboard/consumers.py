@@ -59,7 +59,7 @@ class ConsumerRow:
     def counts(self) -> list[tuple[str, str | None]]:
         """Numbers of ready, due later, blocked, in flight and dead jobs, with URLs of their lists.
 
-        The URL is None for 0 jobs, and for jobs that no filter of the list selects.
+        The URL is None for 0 jobs, and for a list that no filter selects or the user may not see.
         """
         now, pk = self.status.backlog, self.status.consumer.pk
         states = ("QUEUED", None, None, "INFLIGHT", "DEAD")
@@ -74,7 +74,7 @@ class ConsumerRow:
 
     @property
     def estimate(self) -> str:
-        """Estimate of the queued jobs as text, empty if they were counted."""
+        """Estimate of the queued jobs as text, empty if there is none, as for jobs counted."""
         estimate = self.status.estimate
         return "" if estimate is None else _("about %s queued") % formats.compact(estimate)
 
@@ -122,12 +122,12 @@ class ConsumerRow:
 
     @property
     def retries(self) -> str:
-        """Number of retries in the chosen range."""
+        """Number of retries, ever, of the jobs that were settled in the chosen range."""
         return self._count(self.tally.retries)
 
     @property
     def waits(self) -> list[str]:
-        """Texts of p50, p95 and p99 of the time from the creation of a job to its first claim."""
+        """Texts of p50, p95 and p99 of the times from creation to claim: see `Tally.waits`."""
         return [formats.duration(seconds) for seconds in self.tally.waits or (None,) * 3]
 
     @property

@@ -77,9 +77,9 @@ class Contents:
     """Consumer whose history is drawn, or None for all consumers."""
     links: Links
     missed: Sequence[Part]
-    """Tables and figures of the page that the time limit kept from being read."""
+    """Tables and figures of the page that a time limit or an error kept from being read."""
     error: str
-    """Error of the database if it refused a query, and empty otherwise."""
+    """Advice about the first error of a query that no time limit caused, or empty."""
 
     @property
     def read_at(self) -> datetime:
@@ -136,7 +136,7 @@ class Contents:
 
     @property
     def tiles(self) -> list[Tile]:
-        """Tiles at the top of the page. If its rows were not read in time, a tile has no figure."""
+        """Tiles at the top of the page. If its rows could not be read, a tile has no figure."""
         known = None if Part.WORKERS in self.missed else self.now.workers
         made = [
             *tiles.backlog_tiles(self.now.statuses, known, self.links),
@@ -147,7 +147,7 @@ class Contents:
 
     @property
     def missed_names(self) -> str:
-        """Names of the parts that were not read in time, such as "workers, dead jobs"."""
+        """Names of the parts that could not be read, such as "workers, dead jobs"."""
         return ", ".join(str(part.label) for part in self.missed)
 
     @property
@@ -205,7 +205,7 @@ class Contents:
 
 
 def read_contents(chosen: Range, consumer: str | None, links: Links) -> Contents:
-    """Read the rows for all sections of the page, each within a time limit.
+    """Read the rows for all sections of the page, each statement within a time limit.
 
     `chosen` is the range of the charts, and `consumer` the primary key, as text, of the consumer
     whose history they draw. Any other text stands for all consumers.

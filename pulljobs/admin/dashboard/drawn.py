@@ -57,7 +57,7 @@ class ChartBook:
         return self._draw_counts(label, ("dead", "dead"), ("delivered", "delivered"))
 
     def draw_failures(self) -> DrawnChart:
-        """Draw bars of the dead jobs and the retries of each time step, such as a minute."""
+        """Draw bars of the dead jobs of each time step, and of the retries of its settled jobs."""
         label = _("Dead jobs and retries by %s") % self._step
         return self._draw_counts(label, ("dead", "dead"), ("retry", "retries"))
 

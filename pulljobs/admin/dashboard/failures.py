@@ -26,7 +26,10 @@ VARIES: Final = re.compile(r"0x[0-9a-f]+|[0-9][0-9,._]*|'[^']*'|\"[^\"]*\"")
 
 @dataclass(frozen=True)
 class Failure:
-    """Group of dead jobs of a consumer whose errors differ only in numbers and quoted texts."""
+    """Group of dead jobs of a consumer with the same reason and similar errors.
+
+    Their first lines differ only in numbers and quoted texts.
+    """
 
     consumer: Consumer
     jobs: Sequence[Dead]

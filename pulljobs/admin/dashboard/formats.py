@@ -13,7 +13,7 @@ _BYTES: Final = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
 def number(value: float) -> str:
-    """Format a number with thousands separators, and with one decimal if it is below ten."""
+    """Format a number with thousands separators, and a fraction below ten with one decimal."""
     if value and abs(value) < 10 and value != round(value):
         return f"{value:.1f}"
     return f"{value:,.0f}"
@@ -37,7 +37,7 @@ def counted(count: int, *, is_least: bool) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format seconds in their two largest units, such as "2 h 5 min", or "–" for None."""
+    """Format seconds in their largest unit or two, such as "2 h 5 min", or "–" for None."""
     if seconds is None:
         return NOTHING
     if seconds < 1:

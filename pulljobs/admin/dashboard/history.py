@@ -38,13 +38,13 @@ by step. All further spans are sums by consumer.
 
 @dataclass
 class Tally:
-    """Counts of settlements and retries in a period, with percentiles of wait and run times."""
+    """Settlements in a period, retries of the settled jobs, percentiles of wait and run times."""
 
     delivered: float = 0.0
     dead: float = 0.0
     retries: float = 0.0
     waits: Quantiles | None = None
-    """Times from the creation of jobs to their first claim."""
+    """Times from the creation of jobs to their claim, of those that their first claim settled."""
     runs: Quantiles | None = None
     is_estimate: bool = False
     """True if the settlements were too many to read, so that the counts are estimates."""
@@ -105,7 +105,7 @@ def read_counts(
     """Return the history of a consumer (None: of all) from counts stored by minute, hour or day.
 
     It also has the sum and the counts by time step of each consumer whose id is in `shown`.
-    Settlements that these counts do not have yet are read from the archive.
+    Settlements that these counts do not have yet are read from the archive, up to a largest number.
     """
     start, end = slices[0].start, slices[-1].start + step
     period = PERIODS[step]

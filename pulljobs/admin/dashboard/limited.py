@@ -88,7 +88,7 @@ class LimitedRow:
 
 @dataclass(frozen=True)
 class Usage:
-    """Maker of the table's rows, from settlements and jobs in flight read for all consumers."""
+    """Maker of the table's rows, from settlements and jobs in flight read for all of them."""
 
     at: datetime
     links: Links
@@ -128,7 +128,7 @@ class Usage:
 
 
 def read_section(at: datetime, links: Links) -> Section | None:
-    """Return the section with limits, or None if no consumer and no limit group has a limit."""
+    """Return the section, or None if no consumer or group has a limit, turns or a throttle."""
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
     shown = rows.filter(LIMITED | Q(takes_turns=True) | Q(throttled_until__gt=at)).order_by(

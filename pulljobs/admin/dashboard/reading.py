@@ -1,6 +1,6 @@
-"""Parts of the dashboard, such as workers or dead jobs, each read within a time limit.
+"""Parts of the dashboard, such as workers or dead jobs, whose statements have a time limit.
 
-A part that was not read in time is missing on the page, and its name is shown.
+A part that could not be read is missing on the page, and its name is shown.
 """
 
 from datetime import timedelta

@@ -30,7 +30,7 @@ class Section:
 def read_sections(reading: Reading, at: datetime, links: Links) -> Iterator[Section]:
     """Yield the sections that have something to show: limits, then those of other apps.
 
-    Each section is read within a time limit. `at` is the database's time.
+    A section that could not be read is left out. `at` is the database's time.
     """
     nothing: Section | None = None
     for name in (LIMITS, *hooks.dashboard_sections):

@@ -36,7 +36,7 @@ class Tile:
     """Name of the query from whose rows the figure is computed."""
 
     def as_unknown(self) -> "Tile":
-        """Return the tile without its figure, because its rows were not read in time."""
+        """Return the tile without its figure, because its rows could not be read."""
         return Tile(self.title, formats.NOTHING, note=_("not read in time"))
 
 

@@ -72,13 +72,13 @@ class TableRow:
 
 @dataclass(frozen=True)
 class PinnedSnapshot:
-    """Snapshot of a session, a replication slot or a standby, which keeps dead rows from vacuum."""
+    """Old snapshot or prepared transaction, which keeps dead rows from vacuum."""
 
     pin: OldSnapshot
 
     @property
     def holder(self) -> str:
-        """Name of the replication slot or standby, or "pid 1234" of a session."""
+        """Name of the slot or transaction, process id of a standby, or "pid 1234" of a session."""
         return _("pid %s") % self.pin.name if self.pin.kind == "session" else self.pin.name
 
     @property
