@@ -58,8 +58,8 @@ def reporting_database_errors(view: View, site: AdminSite) -> View:
     """Wrap a view of an admin site, so that users read what is wrong with the database.
 
     If it refuses the write of a form for a reason that `_explain` knows, the next page shows a
-    message. If it can't be reached, or cancels a statement, the answer is a page with status 503.
-    Other errors are raised.
+    message. After other operational errors, such as a lost connection, the answer is a page with
+    status 503. All others are raised.
     """
 
     @wraps(view)

@@ -71,7 +71,7 @@ def may_read(request: HttpRequest) -> bool:
 
 
 def page_policy() -> str:
-    """Return the CSP of pages with payloads: only the site and its static files may be loaded."""
+    """Return the CSP of pages with payloads: only the site, static files and inline images load."""
     where = urlsplit(static("pulljobs/admin.css"))
     origin = f"{where.scheme}://{where.netloc}" if where.scheme else where.netloc
     return PAGE_POLICY.format(static=f" {origin}" if origin else "")

@@ -85,7 +85,7 @@ class Fetcher:
         """True after a claim that may have been committed although its answer was lost."""
 
     def tick(self) -> float:
-        """Claim for subscriptions that are due, for half a second. Return the seconds to sleep."""
+        """Claim for due subscriptions, half a second at most. Return the seconds to sleep."""
         self._give_back_unanswered()
         self._update_subscriptions()
         self._put_off_idle()

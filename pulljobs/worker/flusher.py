@@ -41,7 +41,7 @@ class Flusher:
     ) -> None:
         """`on_flushed` gets the jobs of a written batch, and those of them to retry or release.
 
-        `on_given_up` gets each job that is DEAD because its outcome was a retry and none was left.
+        `on_given_up` gets each job that its retry made DEAD.
         """
         self._buffer, self._results = buffer, buffer.results
         self._limits, self._in_flight = limits, in_flight

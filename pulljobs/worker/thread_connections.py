@@ -120,7 +120,10 @@ def _may_have_ended(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _is_left_open(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if a transaction is open: without autocommit, or PostgreSQL, an atomic block."""
+    """Return True if a transaction is open.
+
+    Without autocommit, or on another server than PostgreSQL, only atomic blocks count.
+    """
     if connection.in_atomic_block:
         return True
     raw = connection.connection

@@ -122,7 +122,7 @@ class ConsumerRow:
 
     @property
     def retries(self) -> str:
-        """Number of retries, ever, of the jobs that were settled in the chosen range."""
+        """Number of counted retries of the jobs that were settled in the chosen range."""
         return self._count(self.tally.retries)
 
     @property

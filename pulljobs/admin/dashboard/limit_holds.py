@@ -34,6 +34,7 @@ def read_holds(
 ) -> dict[int, LimitHold]:
     """Return the limit that holds back each consumer, by the primary key of the consumer.
 
+    Of several it is the first of throttle, concurrency limit, rate limit and limits of keys.
     Consumers that no limit holds back have no entry. `in_flight` has the number of jobs in flight
     by consumer. For consumers without limits this runs no query.
     """

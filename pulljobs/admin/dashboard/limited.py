@@ -88,7 +88,7 @@ class LimitedRow:
 
 @dataclass(frozen=True)
 class Usage:
-    """Maker of the table's rows, from settlements and jobs in flight read for all of them."""
+    """Maker of the table's rows, from figures that were read for all rows together."""
 
     at: datetime
     links: Links
