@@ -90,7 +90,7 @@ def connect(dsn: str) -> ArrowConnection:
 def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Run a query, and yield its batches, with the column types of the schema.
 
-    Raise psycopg.OperationalError if the query fails, as a read by COPY does.
+    Raise psycopg.OperationalError if the query fails, ConfigurationError without a connection.
     """
     try:
         with _fetch(dsn, query) as result:
@@ -104,8 +104,8 @@ def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 def _fetch(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
     """Run a query, and provide its reader within the block. Keep the connection for the next query.
 
-    It is kept in tasks of Spark and within `keep_connections`. A new connection is expensive,
-    because ADBC first reads all types of the database.
+    A process keeps one in tasks of Spark, and all within `keep_connections`. A new connection is
+    expensive, because ADBC first reads all types of the database.
     """
     with ExitStack() as resources:
         connection = resources.enter_context(closing(_connect(dsn)))

@@ -28,7 +28,7 @@ ENDED_ELSEWHERE: Final = (
     "Another run committed or aborted this publish in the meantime: run it again."
 )
 KEPT_BATCHES: Final = 100
-"""Number of batches of a sink that stay in the ledger. Spark repeats at most the last batch."""
+"""Number of earlier batches of a sink that the ledger keeps. Spark repeats at most the last."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class StagedTask(WriterCommitMessage):
     """Commit message that a task sends to Spark's driver: which rows it has staged."""
 
     writer: UUID | None
-    """Id of the task's rows in the staging table, or None if it staged nothing."""
+    """Id of the task's rows in the staging table, or None if the publish was done before."""
     publish: Publish
     rows: int = 0
     batch: SinkBatch | None = None
@@ -71,7 +71,10 @@ def stage(
     iterator: Iterator[pa.RecordBatch],
     batch: SinkBatch | None = None,
 ) -> StagedTask:
-    """Copy the rows of a task to the staging table, which no reader of messages and jobs sees."""
+    """Copy the rows of a task to the staging table, which no reader of messages and jobs sees.
+
+    Raise LakeError if the publish has ended in the meantime.
+    """
     publish_ledger.hold(session, publish.id)
     writer, context = uuid4(), TaskContext.get()
     chunks = cut_chunks(iterator, request.bounds)
@@ -105,7 +108,7 @@ def commit(
 
 
 def abort(session: Session, publish_id: int) -> None:
-    """Mark the publish as aborted unless it is done, and abort abandoned publishes.
+    """Mark the publish as aborted unless it is done, and abort abandoned atomic publishes.
 
     Staging tables that no open publish needs are dropped.
     """
@@ -146,7 +149,8 @@ def _read_chunks(
 ) -> list[staging.StagedChunk]:
     """Read the numbers and sizes of the chunks that these tasks staged, in the order of the rows.
 
-    Raise LakeError if rows are missing, because a crash of the server emptied the staging table.
+    Raise LakeError if another run has ended the publish, or if rows are missing, because a crash of
+    the server emptied the staging table.
     """
     writers = [message.writer for message in tasks if message.writer is not None]
     try:

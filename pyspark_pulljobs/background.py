@@ -18,7 +18,7 @@ class BackgroundCall(Generic[T]):
 
     @property
     def seq(self) -> int:
-        """Number of the batch that the running call is for, or 0 if no call runs."""
+        """Number of the batch that the last call is for, or 0 once `wait` has ended that call."""
         return self._running[0] if self._running else 0
 
     def start(self, link: Link, seq: int, work: Callable[[], T]) -> None:
@@ -32,8 +32,8 @@ class BackgroundCall(Generic[T]):
     def wait(self, link: Link) -> tuple[int, T] | None:
         """Wait for the running call, and return its batch number and result, or raise its error.
 
-        Return None if no call runs, or if it failed on an earlier link, whose connections were
-        lost.
+        Return None if no call was started, or if it failed on an earlier link, whose connections
+        were lost.
         """
         if self._running is None:
             return None

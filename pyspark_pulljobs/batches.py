@@ -29,7 +29,7 @@ from pyspark_pulljobs.database_session import open_session
 from pyspark_pulljobs.stream_options import StreamOptions
 
 MIN_ROWS: Final = 1_000
-"""Minimum number of jobs for a task of Spark: fewer are not worth one."""
+"""Largest number of jobs for which a second task of Spark is not worth its start."""
 SCHEMA: Final = StructType(
     [
         StructField("job_id", LongType()),
@@ -119,7 +119,7 @@ def read_slice(
 
 
 def is_repeated(context: TaskContext | None) -> bool:
-    """Return True if Spark runs this task again after a failed attempt."""
+    """Return True if this is not Spark's first attempt at the task."""
     return context is not None and context.attemptNumber() > 0
 
 

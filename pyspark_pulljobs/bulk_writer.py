@@ -25,8 +25,8 @@ from pyspark_pulljobs.requests import ATOMIC, Address, Request
 def writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceWriter:
     """Open the publish that the options describe, and return Spark's writer for its mode.
 
-    Spark calls this function once, in its driver. The function also aborts abandoned publishes.
-    Raise ConfigurationError for wrong options or columns.
+    Spark calls this function once, in its driver. The function also aborts abandoned atomic
+    publishes. Raise ConfigurationError for wrong options or columns, or UnknownChannel.
     """
     if overwrite:
         raise ConfigurationError('A publish only adds jobs: write with .mode("append").')

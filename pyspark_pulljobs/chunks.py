@@ -32,7 +32,7 @@ class Chunk:
     rejects: list[Reject] = field(default_factory=list)
     """Rows that are not valid messages."""
     size: int = 0
-    """Bytes of the payloads and corrupt records."""
+    """Bytes of the payloads, and characters of the corrupt records."""
 
     @property
     def count(self) -> int:

@@ -34,7 +34,7 @@ class StreamBatch(NamedTuple):
     id: int
     lease_token: UUID
     jobs: int
-    """Number of its jobs, with those whose lease was lost since."""
+    """Number of its jobs, with those that its lease does not hold."""
     redelivered: int
     """Number of its jobs that had been claimed before."""
 
@@ -51,8 +51,8 @@ def claim(
     """Claim at most `wanted` jobs, and insert the row of their batch, in one transaction.
 
     `limit_entry` may change the position at which a claim enters the claim index. Return the result
-    of the claim, and the batch, or None if there were no jobs. Raise StreamTaken if another
-    process has taken the stream over.
+    of the claim, and the batch, or None if it got no jobs. Raise StreamTaken if another process has
+    taken the stream over.
     """
     try:
         with session.atomic():
@@ -74,11 +74,11 @@ def claim(
 
 
 def take_over(session: Session, owned: Owned, seq: int, terms: Terms) -> StreamBatch | None:
-    """Claim the jobs of a batch under a new lease, except those that another process claimed.
+    """Claim the jobs of a batch under a new lease, unless it is acked: then return None.
 
-    Return None if the batch was acked. Jobs that were still leased by the batch use up one more of
-    `max_deliveries` and no retry, because their task may not have begun. Raise StreamTaken if
-    another process has taken the stream over.
+    Jobs that another process claimed are left out, and jobs that keys or limits hold back. Jobs
+    that the batch still held use up one more of `max_deliveries` and no retry, because their task
+    may not have begun. Raise StreamTaken if another process has taken the stream over.
     """
     with session.atomic():
         ownership.hold(session, owned)

@@ -62,7 +62,7 @@ class Session:
         return self.enclosing(self.connection.transaction())
 
     def bounded(self) -> Deadline:
-        """Return a context manager that limits the time of the statements in its block."""
+        """Return a context manager that limits the time of all statements in its block together."""
         return Deadline(self.connection, self._seconds)
 
     @contextmanager

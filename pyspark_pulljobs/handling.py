@@ -122,7 +122,7 @@ def _settle_raised(held: Iterable[Held], raised: Exception) -> list[Settlement]:
 def _read_outcomes(returned: Any) -> list[dict[str, Any]]:
     """Return the rows of the handler's result as dictionaries, with None for missing values.
 
-    A result of None has no rows. Raise LakeError if it is no table or has no column `job_id`.
+    A result of None has no rows. Raise LakeError if it is no table, or has rows but no `job_id`.
     """
     if returned is None:
         return []

@@ -21,8 +21,8 @@ def read_files(
 ) -> Iterator[pa.RecordBatch]:
     """Read the files that the rows of `named` name by `path` and `day`, and yield their rows.
 
-    Paths are relative to `location`, the directory of the table. A column of the schema that a file
-    does not have is NULL, because the file may be older than the column.
+    Paths are relative to `location`, the directory of the table. The day is that of `named`. Other
+    columns that a file does not have are NULL, because the file may be older than they are.
     """
     filesystem = open_location(location)
     encoded = [field.name for field in schema if pa.types.is_dictionary(field.type)]

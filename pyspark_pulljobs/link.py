@@ -67,11 +67,11 @@ class Links:
         self._was_open = False
 
     def run(self, work: Callable[[Link], T]) -> T:
-        """Call `work` with the link, and again with a new link after each database error.
+        """Call `work` with the link, and again with a new link if the server or connection fails.
 
-        LakeError is raised once the outage is longer than the option `outage`. Without this, the
-        query would end with the first error of its source. An error of the very first connection is
-        raised at once, because it means a wrong option.
+        LakeError is raised if the outage would last longer than the option `outage`. Without this,
+        the query would end with the first error of its source. An error of the very first
+        connection is raised at once, because it means a wrong option.
         """
         give_up: float | None = None
         pause = FIRST_PAUSE

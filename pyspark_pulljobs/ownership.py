@@ -36,7 +36,7 @@ class Owned(NamedTuple):
 def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
     """Become the owner of the stream, or raise StreamTaken if its owner is alive.
 
-    If the owner sends no heartbeats any more, the call waits until the stream is free. Raise
+    The call waits for some seconds first, until the heartbeats of a dead owner are overdue. Raise
     ConfigurationError if there is no such pull consumer, or if the stream is of another consumer.
     """
     consumer_id, default_duration = find_consumer(session, options)
@@ -56,7 +56,7 @@ def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
 
 
 def hold(session: Session, owned: Owned) -> None:
-    """Lock the stream's row until the transaction ends. Raise StreamTaken if this owner lost it."""
+    """Raise StreamTaken if another process owns the stream now. The check prevents no takeover."""
     params = {"stream_id": owned.stream_id, "node_id": owned.node_id}
     if not session.run("hold_stream", params):
         raise StreamTaken(owned.stream)

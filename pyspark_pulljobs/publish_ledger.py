@@ -1,7 +1,7 @@
 """Ledger of bulk publishes: rows with their states and counts.
 
-A publish happens once, because the transaction that publishes also marks its row as done. The
-argument `id` is that of the row.
+A row is published once, because the transaction that publishes it also records that here. The
+argument `id` is that of the publish.
 """
 
 from collections.abc import Iterable
@@ -57,8 +57,8 @@ def open_publish(
 ) -> Publish:
     """Insert the row of the publish or find it, in the current transaction.
 
-    The session then holds a lock on the publish, as by `hold`. Raise ConfigurationError if the
-    publish id was used for another channel, consumer or mode.
+    An aborted publish is open again. The session then holds a lock on the publish, as by `hold`.
+    Raise ConfigurationError if its id was used for another channel, consumer or mode.
     """
     identity: dict[str, Any] = {
         "channel_id": address.channel_id,

@@ -105,7 +105,7 @@ def schema(options: Mapping[str, str]) -> StructType:
 def reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return Spark's reader for these options and columns.
 
-    Raise ConfigurationError for wrong options or unknown columns.
+    Raise ConfigurationError for wrong options or columns.
     """
     given = {name.lower(): value for name, value in options.items()}
     for name in given.keys() - set(OPTION_NAMES) - {"path"}:
@@ -201,7 +201,7 @@ def _find_source(options: Mapping[str, str]) -> Source:
 def _select_columns(source: Source, schema: StructType) -> pa.Schema:
     """Return the requested columns, in their order.
 
-    Raise ConfigurationError if a column is unknown or of another type.
+    Raise ConfigurationError if there is none, or if one is unknown or of another type.
     """
     known = from_arrow_schema(source.columns)
     for field in schema.fields:

@@ -22,7 +22,7 @@ LEASES: Final = 20
 """Largest number of leases that one transaction ends."""
 END_SECONDS: Final = 1.0
 END_SILENT: Final = b"SET LOCAL idle_in_transaction_session_timeout = '10s'"
-"""A Spark driver that freezes here would keep the leases of all holders locked."""
+"""Statement without which a Spark driver that freezes would keep overdue leases locked."""
 CONSUMERS: Final = b"SELECT DISTINCT consumer_id FROM pulljobs_job WHERE id = ANY(%s)"
 
 
@@ -57,7 +57,7 @@ class StreamReaper:
 
 
 def reap(session: Session) -> bool:
-    """Expire the jobs of at most `LEASES` overdue leases. Return False if no lease was overdue."""
+    """Expire the jobs of at most `LEASES` overdue leases. Return False if it could lock none."""
     with session.atomic():
         session.execute(END_SILENT)
         leases = session.run("expired", {"leases": LEASES})
@@ -87,7 +87,7 @@ def _end(session: Session, leases: list[Row]) -> None:
 
 
 def _notify(session: Session, job_ids: list[int]) -> None:
-    """Notify the waiters of the consumers to whose queues these jobs returned."""
+    """Notify the waiters of the consumers of these jobs."""
     consumer_ids = [row[0] for row in session.execute(CONSUMERS, [job_ids])]
     if consumer_ids:
         params = {"consumer_ids": consumer_ids, "database_channel": DATABASE_CHANNEL}

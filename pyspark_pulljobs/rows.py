@@ -12,7 +12,7 @@ from pyspark_pulljobs.columns import CORRUPT
 
 
 class Reject(NamedTuple):
-    """Row that is not a valid message, with the error that it has."""
+    """Row that is not a valid message, or that a full key refused, with its error."""
 
     reason: str
     """Name of the error's class."""

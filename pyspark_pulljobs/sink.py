@@ -1,8 +1,8 @@
 """Streaming sink: `writeStream.format("pulljobs")` publishes each micro-batch once.
 
 Each micro-batch is an atomic publish, whose id is made of the query's id, which is in the query's
-checkpoint, and of the batch's number. If Spark repeats a batch after a crash, the publish is
-already done. A new checkpoint makes a new query, which publishes its batches again.
+checkpoint, and of the batch's number. If Spark repeats a batch that was published, nothing is
+published again. A new checkpoint makes a new query, which publishes its batches again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -171,7 +171,7 @@ def drop(session: Session, publish_id: int) -> None:
 
 
 def clean(session: Session) -> None:
-    """Abort abandoned publishes, and drop the staging tables that no open publish needs.
+    """Abort abandoned atomic publishes, and drop the staging tables that no open publish needs.
 
     A publish is abandoned if no session holds its advisory lock. Without the option `guarded`, its
     Spark driver must also be dead, or have made no progress for ten minutes.

@@ -43,7 +43,7 @@ class ChunkCounts(NamedTuple):
     jobs: int
     duplicates: int
     consumer_ids: list[int]
-    """Ids of the consumers that got jobs."""
+    """Ids of the consumers that get a job of each message."""
     bounded: bool
     """True if nothing was stored, because a consumer bounds the jobs of a key."""
     message_ids: list[int | None] | None

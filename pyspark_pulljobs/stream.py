@@ -25,7 +25,7 @@ VIA: Final = "spark"
 KEPT_BATCHES: Final = 100
 """Number of acked batches that stay in the database."""
 CLAIM_ATTEMPTS: Final = 5
-"""Attempts to claim locked jobs, before a query with the trigger AvailableNow skips them."""
+"""Attempts to claim locked or limited jobs, before a query with AvailableNow ends without them."""
 RETRY_SECONDS: Final = 0.2
 CLOCK_TOLERANCE: Final = timedelta(milliseconds=2)
 """Tolerance for ids, whose time is rounded to milliseconds."""
@@ -80,7 +80,7 @@ class Stream:
         """Numbers of jobs that this process has claimed, acked and lost so far, and the backlog.
 
         `redelivered` counts jobs that had been claimed before, `lost` those whose lease was lost
-        before the ack. The backlog is the number of ready jobs a few seconds ago, up to 100,000.
+        before the ack. The backlog is the number of ready jobs at the last count, up to 100,000.
         """
         return dict(self._progress)
 
@@ -91,7 +91,10 @@ class Stream:
         return int(row.seq)
 
     def stop_at_available_jobs(self) -> None:
-        """Claim from now on only jobs that can be claimed now, for the trigger AvailableNow."""
+        """Claim from now on only jobs that are available now, for the trigger AvailableNow.
+
+        If keys are exclusive, jobs that exist now are claimed even if they are available later.
+        """
         params = {"stream": self._options.stream}
         [row] = self._links.run(lambda link: link.session.run("stream_owner", params))
         self._cutoff = row.now
@@ -116,7 +119,7 @@ class Stream:
             self._links.run(work)
 
     def ack_soon(self, seq: int) -> None:
-        """Start to ack all batches up to `seq`, without waiting for the end."""
+        """Ack all batches up to `seq`, in the background unless the next claim depends on that."""
         if seq > max(self._acked, self._acking.seq):
             self._links.run(lambda link: self._start_ack(link, seq))
 
@@ -129,7 +132,7 @@ class Stream:
         return self._links.run(lambda link: self._slices(link, after, until))
 
     def release_all(self, failed: int = 0, error: str | None = None) -> int:
-        """Release the jobs of all batches that are not acked, and return their number.
+        """Release the jobs that batches without an ack still hold, and return their number.
 
         Jobs of batches up to number `failed` expire with this error instead, so that the claim
         counts towards `max_deliveries`. When Spark repeats a batch, the stream claims those of its
@@ -164,8 +167,8 @@ class Stream:
     def _count_backlog(self, link: Link, seq: int, rows: int) -> None:
         """Count the ready jobs for `progress`, unless the last count is too recent.
 
-        If batch `seq` got less than the `rows` that it could have, all ready jobs are in it, and
-        the backlog is 0.
+        If batch `seq` got less than the `rows` that it could have, and the consumer has no guards,
+        all ready jobs are in it, and the backlog is 0.
         """
         batch = self._owned_batches.get(seq)
         if batch is not None and batch.jobs < rows and not any(self._claimer.guards):

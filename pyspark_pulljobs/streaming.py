@@ -12,7 +12,8 @@ stream and the number of its last batch.
 - When Spark repeats a batch after a crash, the stream claims its jobs again, except those that
   another process claimed. Tasks read only jobs that are held under the batch's lease token.
 
-So a job is delivered at least once, and exactly once to a sink that recognizes repeated batches.
+So a job is delivered at least once, and exactly once to a sink that recognizes repeated batches, if
+its lease is not lost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
