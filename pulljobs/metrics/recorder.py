@@ -42,7 +42,7 @@ class Batches(Histogram):
 
 @cache
 def metrics() -> Mapping[str, Any]:
-    """Return the metrics by family name. They are created when the first event is counted.
+    """Return the metrics by family name. They are created at the first event or reading.
 
     At import, a process does not know yet which directory of files it shares (`sharing`). The
     metrics are in the registry of prometheus_client, so that a project's own exporter has them,

@@ -170,10 +170,10 @@ def _publish_all(using: str, plans: Iterable[Plan]) -> None:
 
 
 def _publish_together(using: str, group: list[Firing]) -> list[Firing]:
-    """Publish the messages of slots of one channel with one statement, all or none.
+    """Publish the messages of slots of one channel with one statement.
 
-    Return all of them if some are refused, to be published one by one. If each of them would be
-    refused, note that in their plans.
+    If it fails, return all of them, to be published one by one, unless each of them would be
+    refused, which is noted in their plans. Slots whose keys are full are refused alone.
     """
     refusal = _publish(using, group)
     if refusal is None:

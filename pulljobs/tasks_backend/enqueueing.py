@@ -73,7 +73,7 @@ def require_job(job_id: int | None, channel: str) -> int:
 def _try_to_publish(channel: str, task: AnyTask, content: dict[str, Any]) -> int | None:
     """Publish a task and return its job's id.
 
-    Publish nothing and return None if the queue has no consumer yet.
+    Publish nothing and return None if the queue has no consumer.
     """
     using = settings().DATABASE
     with transaction.atomic(using=using):

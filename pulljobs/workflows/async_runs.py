@@ -17,7 +17,7 @@ from pulljobs.workflows.storing import StepResult
 
 
 class AsyncRun(RunBase):
-    """Run of an async workflow. Its methods are those of `Run`, to be awaited."""
+    """Run of an async workflow. Its steps, sleeps, waits and children have to be awaited."""
 
     async def step(
         self,

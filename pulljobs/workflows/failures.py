@@ -16,7 +16,10 @@ from pulljobs.outcome_texts import clean
 
 
 def encode_failure(error: Exception) -> str:
-    """Return an exception as JSON: its class, those attributes that are JSON, and its text."""
+    """Return an exception as JSON: its class and text, and arguments and attributes that are JSON.
+
+    If that is larger than `MAX_RESULT_BYTES`, only the class and the text are kept.
+    """
     stored = _describe(error)
     text = json.dumps(stored, ensure_ascii=False)
     try:

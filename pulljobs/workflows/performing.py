@@ -32,7 +32,8 @@ SHOWN: Final = 10
 def perform_run(workflow: Workflow, job: ClaimedJob, **hooks: Any) -> Any:
     """Call a workflow's function for one claim of a run, and return the result of the run.
 
-    The handler of the workflow calls this. Raise AlreadySettled if the run was suspended.
+    The handler of the workflow calls this. Raise AlreadySettled if the run was suspended, or left
+    to workers with other code.
     """
     context = load(workflow, job, **hooks)
     context.replay.main = find_caller()

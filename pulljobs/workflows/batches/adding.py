@@ -94,10 +94,10 @@ class OpenBatch:
         *,
         producer: Producer | None = None,
     ) -> list[Receipt]:
-        """Publish all messages of an iterable as members, or none. Return receipts in order.
+        """Publish all messages of an iterable as members, or none if one is invalid.
 
-        Join the caller's transaction. The receipts report duplicates and full keys, which do not
-        raise. Raise what `publish` raises otherwise.
+        Join the caller's transaction. The receipts, in order, report duplicates and full keys,
+        which do not raise. Raise what `publish` raises otherwise.
         """
         check_iterable(drafts)
         using = settings().DATABASE

@@ -133,8 +133,8 @@ def read_views(batch_ids: Sequence[int]) -> list[BatchView]:
 def wait(id: int | str, timeout: float | timedelta) -> BatchView | None:
     """Wait for the end of the batch and return it, or None after `timeout`.
 
-    A number is in seconds. Raise UnknownBatch, and PulljobsError inside a transaction, which would
-    never see the end.
+    A number is in seconds. Raise UnknownBatch, and PulljobsError inside a transaction, whose own
+    members would never run.
     """
     if in_transaction(settings().DATABASE):
         raise PulljobsError(

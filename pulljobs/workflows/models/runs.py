@@ -110,7 +110,7 @@ class WorkflowStep(models.Model):
 
 
 class RunSignal(models.Model):
-    """Signal to a run, which keeps it until a wait consumes it or the run ends."""
+    """Signal to a run, which a wait of its name consumes. Its row stays: a redrive may need it."""
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)
     run_id = models.BigIntegerField()
