@@ -14,7 +14,7 @@ LISTED: Final = 20
 
 
 class Finding(NamedTuple):
-    """Problem that a check reports. `is_error` is True if it blocks jobs or the maintenance now."""
+    """Problem that a check reports. With `is_error` doctor shows it as BLOCKED, else as a note."""
 
     code: str
     is_error: bool

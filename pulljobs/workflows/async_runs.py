@@ -43,8 +43,8 @@ class AsyncRun(RunBase):
     ) -> Any:
         """Call a sync function in a transaction that commits together with the step: exactly once.
 
-        Return the stored result, also if the step has ended before. The function runs in a thread,
-        because Django has no transactions in async code.
+        Return the stored result, also if the step has ended before. See `Run.atomic`. The function
+        runs in a thread, because Django has no transactions in async code.
         """
         context = self._context
         if is_async(function):

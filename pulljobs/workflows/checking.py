@@ -1,4 +1,4 @@
-"""Dry replay: the code of this process against stored runs, without effects."""
+"""Dry replay: the code of this process against stored runs, without calls of steps."""
 
 import asyncio
 import time
@@ -59,8 +59,8 @@ class CheckedRuns(NamedTuple):
 def check_runs(version: int | None = None) -> CheckedRuns:
     """Replay runs with live jobs, of versions that this code accepts, or of `version` only.
 
-    Return the runs that it can't continue as they are stored. No database is written: steps that
-    have not ended stop the replay, and code between steps runs in read-only transactions.
+    Return the runs that it can't continue as they are stored. Steps that have not ended stop the
+    replay, and code between steps runs in read-only transactions of pulljobs and of `default`.
     """
     using, left, replayed = settings().DATABASE, 0, 0
     known = {(each.channel, each.consumer): each for each in definitions.registered()}
@@ -85,7 +85,7 @@ def replay(
     steps: Sequence[Step],
     message: StoredMessage,
 ) -> str:
-    """Replay a run without effects. Return where the code differs from the stored steps, or ''."""
+    """Replay a run without calling steps. Return where the code differs from its steps, or ''."""
     context = _make_context(workflow, run, job, steps, message)
     ends: list[BaseException] = []
     try:

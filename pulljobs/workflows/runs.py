@@ -102,8 +102,9 @@ class Run(RunBase):
     def atomic(self, name: str) -> Iterator["AtomicStep"]:
         """Run the block in a transaction that commits together with the step: exactly once.
 
-        If the step has ended before, `pending` is False and `result` has its stored result. Leave
-        the writes out then, because they would be rolled back. Raise WorkflowError inside another
+        Writes to a second database may happen again after a crash between the two commits. If the
+        step has ended before, `pending` is False and `result` has its stored result. Leave the
+        writes out then, because they would be rolled back. Raise WorkflowError inside another
         transaction.
         """
         context = self._context

@@ -1,6 +1,6 @@
 """Replay stored runs against the present code, and list those whose next step would differ.
 
-Nothing is written. Run it before a deploy. The exit code is 1 if it lists a run.
+No step is called. Run it before a deploy. The exit code is 1 if it lists a run.
 """
 
 from argparse import ArgumentParser
