@@ -35,7 +35,7 @@ class Horizon(NamedTuple):
     system_identifier: int
     """Identifier of the PostgreSQL cluster, whose copies by dump have another one."""
     next_xid: int
-    """Number above those of all transactions so far."""
+    """Number above those of all transactions that have ended."""
 
 
 class Blocker(NamedTuple):
@@ -143,7 +143,7 @@ def end_run(using: str, lake_run: LakeRun, rows: Mapping[str, int], size: int) -
 
 
 def read_settled_high(using: str, location: str) -> int:
-    """Return the transaction number below which the lake has all rows, or 0 if it has none."""
+    """Return the transaction number below which the lake has all rows, or 0 before an export."""
     runs = LakeRun.objects.using(using).filter(location=location, state=LakeRun.State.DONE)
     return runs.order_by("-id").values_list("high_xid", flat=True).first() or 0
 

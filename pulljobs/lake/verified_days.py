@@ -21,7 +21,8 @@ UNVERIFIED: Final = 0
 def record_verified(using: str, location: str, compared: LakeDay) -> None:
     """Record that PostgreSQL and the lake have the same rows of the day `compared`.
 
-    Rows of transactions from its `high_xid` on were not compared. An earlier record is replaced.
+    Rows of transactions from its `high_xid` on were not compared. An earlier record is replaced,
+    except its times of a drop and of a restore.
     """
     LakeDay.objects.using(using).update_or_create(
         location=location,

@@ -1,6 +1,6 @@
 """Ledger of bulk publishes by Spark: each publish, each micro-batch of a sink, rejected rows.
 
-Rows are written by `pyspark_pulljobs`, in the transactions that publish.
+`pyspark_pulljobs` writes the rows, and their results in the transactions that publish.
 """
 
 from django.db import models
@@ -95,14 +95,14 @@ class PublishedPart(models.Model):
 
 
 class RejectedRow(models.Model):
-    """Row of a DataFrame that is not a valid message, written in the transaction of its publish."""
+    """Row of a DataFrame that its publish refused, written in the transaction of that publish."""
 
     publish = models.ForeignKey(BulkPublish, models.CASCADE, related_name="rejects")
     reason = models.CharField(max_length=50)
     """Name of the error's class."""
     error = models.TextField()
     row = models.TextField()
-    """Columns of the row except the payload, as a JSON object."""
+    """Columns of the row as a JSON object, with the payload replaced by its size."""
     payload = models.BinaryField(null=True)
     rejected_at = models.DateTimeField()
 

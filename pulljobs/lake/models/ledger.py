@@ -62,7 +62,7 @@ class LakeDay(models.Model):
     """Partitioned table of PostgreSQL."""
     day = models.DateField()
     high_xid = models.BigIntegerField()
-    """Transaction number below which all rows of the day were compared, or 0 if none were."""
+    """Transaction number below which all rows were compared, or 0 to compare the day again."""
     rows = models.BigIntegerField()
     checksum = models.DecimalField(max_digits=38, decimal_places=0)
     verified_at = models.DateTimeField()

@@ -37,7 +37,7 @@ def seconds_of(period: str, starts_at: datetime) -> int:
 
 
 class RollupRun(models.Model):
-    """Run of `lake rollup` that counted something, written in the transaction of its rollups."""
+    """Run of `lake rollup` over new rows of the lake, written in the transaction of its rollups."""
 
     location = models.CharField(max_length=2000)
     """Location of the lake."""
@@ -142,7 +142,7 @@ class Rollup(models.Model):
 
 
 class HotKey(models.Model):
-    """Key with many jobs in a rollup, whose number of jobs is estimated from a sketch."""
+    """Key of many messages of the rollup's channel, whose number is estimated from a sketch."""
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="hot_keys")
     rank = models.PositiveSmallIntegerField()
@@ -182,7 +182,7 @@ class NodeCost(models.Model):
 
     rollup = models.ForeignKey(Rollup, models.CASCADE, related_name="nodes")
     node_id = models.UUIDField(null=True)
-    """NULL: the jobs were not leased at their end, for example killed in the queue."""
+    """NULL: no node held the jobs at their end, but an HTTP client or, in the queue, nothing."""
     jobs = models.BigIntegerField()
     dead = models.BigIntegerField()
     run_seconds = models.FloatField()

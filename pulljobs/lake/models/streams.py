@@ -21,9 +21,9 @@ class Stream(models.Model):
     acked = models.BigIntegerField(default=0, db_default=0)
     """Sum of the delivered jobs of all acked batches, most of whose rows are deleted by now."""
     failed = models.BigIntegerField(default=0, db_default=0)
-    """Sum of the jobs that were retried or rejected while their batch ran."""
+    """Sum of the jobs that a handler retried, rejected or released while their batch ran."""
     lost = models.BigIntegerField(default=0, db_default=0)
-    """Sum of the jobs whose lease was lost before their batch was acked."""
+    """Sum of the other jobs that their batch did not hold any more when it was acked."""
 
     class Meta:
         db_table = "pulljobs_stream"
@@ -56,9 +56,9 @@ class StreamBatch(models.Model):
     jobs = models.IntegerField()
     acked = models.IntegerField(default=0, db_default=0)
     failed = models.IntegerField(default=0, db_default=0)
-    """Jobs that were retried or rejected while the batch ran."""
+    """Jobs that a handler retried, rejected or released while the batch ran."""
     lost = models.IntegerField(default=0, db_default=0)
-    """Jobs whose lease was lost before the batch was acked."""
+    """Other jobs that the batch did not hold any more when it was acked."""
     claimed_at = models.DateTimeField()
     acked_at = models.DateTimeField(null=True)
 

@@ -67,7 +67,7 @@ class ErrorTally:
 
 
 def simplify(errors: pa.Array) -> pa.Array:
-    """Return the first line of each error, with its digits replaced by 1.
+    """Return the beginning of each error's first line, with its digits replaced by 1.
 
     Errors often differ only in numbers, so fewer lines are left to fingerprint. The fingerprints
     stay the same, because their patterns treat all digits alike. In a line with `0x` zeros stay.

@@ -82,7 +82,8 @@ def roll_up(sessions: Sessions, *, recount: bool = False, always_spark: bool = F
     """Count the hours with new rows, or with `recount` all hours of the lake.
 
     Everything is written in one transaction. Raise LakeError if another run has ended since this
-    one began. A Spark session is opened only for many rows, or if `always_spark`.
+    one began. A Spark session is opened only for many rows, if `always_spark`, or if the package
+    `datasketches` is not installed.
     """
     started = time.monotonic()
     run = _RollupRun.prepared(settings().DATABASE, tables.location(), recount)
@@ -279,7 +280,8 @@ def _subscriptions(using: str) -> list[Subscription]:
 def _addressed(using: str) -> list[Addressed]:
     """Return the bulk publishes to a single consumer, and how many messages each published.
 
-    A chunked publish has an entry for each of its partitions.
+    A chunked publish has an entry for each of its partitions. Old micro-batches of a sink are
+    missing, because the ledger forgets them.
     """
     alone = BulkPublish.objects.using(using).filter(only_consumer__isnull=False, messages__gt=0)
     parts = PublishedPart.objects.using(using).filter(publish__in=alone)

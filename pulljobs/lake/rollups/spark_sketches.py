@@ -1,4 +1,4 @@
-"""Sketches of the rollups by Spark. `arrow_sketches` makes equal ones without Spark."""
+"""Sketches of the rollups by Spark. `arrow_sketches` makes such sketches without Spark."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final

@@ -19,7 +19,7 @@ from pyspark_pulljobs.filesystems import open_location
 OFFSETS_FROM: Final = 2
 """Index of the first line with an offset, after the version and Spark's metadata."""
 ENTRIES: Final = frozenset({"metadata", "offsets", "commits"})
-"""Entries of a checkpoint, of which the first is there from the start of the query."""
+"""Entries of a checkpoint, of which `metadata` is there from the start of the query."""
 Offset = dict[str, object]
 
 

@@ -53,9 +53,10 @@ def compact(using: str, location: str) -> list[Compacted]:
 def vacuum(using: str, location: str, age: timedelta) -> list[Vacuumed]:
     """Remove files that the newest version of a table does not name, after they are `age` old.
 
-    Until then, readers that opened an older version can read on. The Delta log is summarized in a
-    checkpoint, and its entries of more than 30 days ago are removed. Return a result for each table
-    that exists. Raise LakeError if another process writes to the lake.
+    The age is rounded down to hours. Until then, readers that opened an older version can read on.
+    The Delta log is summarized in a checkpoint, and its entries of more than 30 days ago are
+    removed. Return a result for each existing table. Raise LakeError if another process writes to
+    the lake.
     """
     with lock.hold_lock(using), show_progress("vacuum", "tables", len(TABLES)) as shown:
         known = count_items(_existing(location), shown)

@@ -77,8 +77,8 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     """Run the handler until the waiting jobs are done, or with `options.every` without end.
 
     SIGTERM and SIGINT end it. Return the numbers of jobs that were acked, failed and lost in this
-    run. Afterwards the stream holds no jobs. If the query fails, its error is raised, and the claim
-    of its last batch counts towards `max_deliveries` of the jobs.
+    run. Afterwards the stream holds no jobs, unless it logs an error of their release. If the query
+    fails, its error is raised, and the claim of its last batch counts towards `max_deliveries`.
     """
     from pyspark_pulljobs.handling import resolve
 
@@ -124,7 +124,7 @@ def _check_consumer(options: ConsumeOptions) -> None:
 def _run_query(
     spark: "SparkSession", options: ConsumeOptions, stopped: threading.Event
 ) -> Exception | None:
-    """Run the query until it fails or `stopped` is set, and return its error or None.
+    """Run the query until it ends or `stopped` is set, and return its error or None.
 
     Then ack, release or expire the jobs that it holds, as `release` does, with the error as
     `failure`.
@@ -260,7 +260,7 @@ def _start(spark: "SparkSession", options: ConsumeOptions) -> "StreamingQuery":
 def _choose_checkpoint(spark: "SparkSession", options: ConsumeOptions) -> Iterator[str]:
     """Provide the chosen checkpoint, else one in the lake, else a temporary directory.
 
-    The temporary one is used if Spark has no filesystem for the lake. It is enough, because the
+    The last is used without a lake, or if Spark has no filesystem for it. It is enough, because the
     database has the last ack: after a kill, only batches that were not acked are repeated. Provide
     an empty text if a Spark Connect server has to make the directory.
     """

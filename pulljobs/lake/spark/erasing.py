@@ -79,9 +79,9 @@ class Erased:
 def erase(using: str, location: str, options: ErasureOptions, *, vacuums: bool) -> Erased:
     """Erase the contents of the chosen messages, in the lake and in PostgreSQL.
 
-    `location` is that of the lake. With `vacuums`, the old files that had the contents are
-    removed, too. Messages that a job still needs are left unchanged. Raise LakeError if the lake
-    lacks an export run or another process writes there, ConfigurationError for a wrong predicate.
+    With `vacuums`, the old files that had the contents are removed, too. Messages that a job still
+    needs are left unchanged. Raise LakeError if the role does not own the tables, if the lake lacks
+    an export run, or if another process writes there, ConfigurationError for a wrong predicate.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):

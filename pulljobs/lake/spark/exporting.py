@@ -40,7 +40,7 @@ class ExportOptions:
 
 @dataclass(slots=True)
 class Exported:
-    """Result of one call of the export: no run without new rows, or one, or two after a crash."""
+    """Result of a call of the export, with at most two runs, or the sum of several results."""
 
     runs: list[int] = field(default_factory=list)
     """Numbers of the export runs."""
@@ -73,8 +73,8 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
     """Complete an interrupted export run, if there is one, and export the new rows.
 
     A Spark session is opened only for many rows, or if `always_spark`. Raise LakeError if another
-    process writes to the lake, if the lake is of another database, or if reads or writes fail.
-    The next call goes on where this one was interrupted.
+    process writes to the lake, if the lake is of another database, or if reads or writes fail, and
+    ConfigurationError for a missing lake or channel. The next call goes on where this one ended.
     """
     using, location = settings().DATABASE, tables.location()
     stored = _stored_options(using, options)
@@ -97,7 +97,7 @@ def export(options: ExportOptions, sessions: Sessions, *, always_spark: bool = F
 
 @contextmanager
 def _raising_lake_errors(location: str) -> Iterator[None]:
-    """Turn errors of PostgreSQL, of files and of the Delta log into a LakeError."""
+    """Turn errors of psycopg, of files and of the Delta log into a LakeError, but not Django's."""
     try:
         yield
     except (psycopg.Error, DeltaError, OSError, pa.ArrowException) as error:

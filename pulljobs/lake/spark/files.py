@@ -10,7 +10,7 @@ from pyspark_pulljobs.writing import ExportedFile, prefix_files
 
 
 def clean(tables: Iterable[Table], run: int) -> None:
-    """Remove the files of an export run from tables whose Delta logs do not name that run.
+    """Remove the files of an export run from these tables, whose Delta logs do not name the run.
 
     Tasks of an interrupted run may still write. Files that they write later stay until `lake
     vacuum`.

@@ -55,8 +55,8 @@ def read_files(spark: SparkSession, paths: Sequence[str], *, whole: bool = False
     """Return the rows of the files, which all have the format that their suffix names.
 
     With `whole`, each row as a whole becomes a payload in JSON. Otherwise the column `payload` is
-    the payload, and becomes JSON if it is neither text nor bytes. Raise ConfigurationError for
-    unknown suffixes or for several formats.
+    the payload, and becomes JSON if it is neither text nor bytes. A line of a text file is always
+    the payload. Raise ConfigurationError for unknown suffixes or for several formats.
     """
     kind, paths = _format(paths), [_name_file(path) for path in paths]
     if kind == "text":

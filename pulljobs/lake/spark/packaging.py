@@ -53,7 +53,7 @@ def package(file: Path, included: Iterable[str]) -> Packaged:
     """Write the archive to `file`: the packages of pulljobs, what they need, and `included`.
 
     `included` are distributions or modules that handlers need. Raise ConfigurationError for a name
-    that is neither, or for an unknown suffix of the file.
+    that is neither, for an unknown suffix, and if the file cannot be written.
     """
     if not file.name.endswith(SUFFIXES):
         raise ConfigurationError(f"{file} must end with {', '.join(SUFFIXES)}, as Spark asks.")

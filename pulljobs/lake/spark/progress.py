@@ -90,7 +90,8 @@ class RemoteTasks:
 def format_tasks(title: str, done: int, tasks: int, rows: int | None, seconds: float) -> str:
     """Return a line with the finished tasks, the rows per second and the estimated seconds to go.
 
-    `seconds` have passed. The rate is left out without `rows`, and both until a task is finished.
+    The rate is left out without `rows`, and both until a task is finished. Without tasks the line
+    has only the `seconds` that have passed.
     """
     if not tasks:
         return f"{title}: {seconds:.0f} s"

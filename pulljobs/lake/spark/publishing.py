@@ -36,7 +36,7 @@ class Target:
     mode: str = "atomic"
     """"atomic" for one transaction in all, or "chunked" for one for each task."""
     on_bad_row: str = "stop"
-    """"stop" to publish nothing, or "reject" to store rows that are not valid messages."""
+    """"stop" to raise an error, or "reject" to store rows that are not valid messages."""
     was_accepted: bool = False
     """True if the messages were published before, so that limits do not apply again."""
 

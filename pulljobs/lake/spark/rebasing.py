@@ -1,8 +1,8 @@
 """Rebase: the lake goes on after a restored dump or a lagging standby took the database's place.
 
 Transactions of the new database are numbered differently, so rows in the lake are found by their
-ids. All rows in PostgreSQL get new numbers: those that the lake has below the next window, and the
-others in it.
+ids. Rows in PostgreSQL get new numbers where these are wrong: rows of the lake belong below the
+next window, and the others in it.
 """
 
 from datetime import date

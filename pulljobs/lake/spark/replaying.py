@@ -2,7 +2,7 @@
 
 Each job becomes a new message with one job, for the same consumer or another, and a row links it to
 the original. The predicate sees only the last settlement of a job. Jobs that were replayed before
-are left out.
+are left out by default.
 """
 
 from collections.abc import Iterator, Mapping

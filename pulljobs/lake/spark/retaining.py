@@ -33,7 +33,7 @@ def retain(
 
     With days in `only`, only partitions of these days are compared, even if they were restored.
     Otherwise a partition that was restored less than `age` ago stays. Raise LakeError if another
-    process writes to the lake.
+    process writes to the lake, or if an export run is open.
     """
     lock.check_owner(using)
     with lock.hold_lock(using):

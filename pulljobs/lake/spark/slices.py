@@ -17,7 +17,7 @@ from pyspark_pulljobs.writing import Slice
 ROWS: Final = 250_000
 """Approximate rows of a slice. One statement reads it, and its snapshot holds back vacuum."""
 MIN_ROWS: Final = 25_000
-"""Number of rows up to which a run is not divided."""
+"""Estimated number of rows that each slice has at least, if there are several."""
 SAMPLED_BLOCKS: Final = 400
 """Number of blocks of each table that the sample reads."""
 LAST_ID: Final = 2**63 - 1
@@ -32,8 +32,8 @@ class Sample(NamedTuple):
     def cuts(self, tasks: int) -> list[int]:
         """Return the ids at which slices of the rows begin, ascending from 0, and then `LAST_ID`.
 
-        A slice goes from one bound to below the next. Each of the parallel `tasks` gets the same
-        number of slices.
+        A slice goes from one bound to below the next. If the rows are enough, each of the parallel
+        `tasks` gets the same number of slices.
         """
         count = max(min(tasks, self.rows // MIN_ROWS), 1)
         if self.rows > count * ROWS:

@@ -53,7 +53,7 @@ class LoggedFile(NamedTuple):
 
 
 def location() -> str:
-    """Return the lake's location, or raise ConfigurationError if PULLJOBS['LAKE'] is not set."""
+    """Return the lake's location, or raise ConfigurationError if PULLJOBS['LAKE'] names none."""
     if not (normalized := locations.normalize_location(settings().LAKE)):
         raise ConfigurationError(
             f"There is no lake: set {SETTING}['LAKE'] to its directory or URL."

@@ -1,7 +1,7 @@
 -- Read the end of the next run of an export: all transactions below it have ended.
 -- Events: none, it reads.
 -- Parameters: none.
--- Returns: horizon bigint, system_identifier bigint, next_xid bigint (higher than any assigned so far).
+-- Returns: horizon bigint, system_identifier bigint, next_xid bigint (above all that have ended).
 -- Locks: none. Index: none.
 SELECT
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS horizon,

@@ -2,7 +2,7 @@
 -- the next window of the export, the others come into it. No other statement writes to a message.
 -- Events: none.
 -- Parameters: low_id, high_id bigint, the second exclusive; exported bigint[] (ids of that range that the lake has);
---   low_xid bigint, where the next window begins; next_xid bigint, higher than any that this cluster assigned.
+--   low_xid bigint, where the next window begins; next_xid bigint, above all that have ended in this cluster.
 -- Returns: changed bigint, the number of rows that it renumbered, and fresh bigint, of those that go to the lake.
 -- Locks: the rows it changes. Index: primary key.
 WITH exported AS MATERIALIZED (

@@ -1,6 +1,6 @@
 """Export settlements and messages since the last run to the lake, exactly once.
 
-This process writes few rows itself. It starts Spark for more rows, or if `--master` is given.
+This process writes few rows itself. It starts Spark for more rows, or if a master is chosen.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""Write an archive of what Spark's executors need for tasks of pulljobs, handlers included.
+"""Write an archive of what Spark's executors need for tasks of pulljobs, with --include handlers.
 
 Executors that have Spark and the same version of Python unpack it when an application starts, and
 need no installation. It has the packages of this environment, so it is for machines of this kind.

@@ -2,7 +2,7 @@
 
 A run recounts the hours for which the lake has new rows. So it can be repeated, and late rows are
 counted in the right hour. This process counts up to twenty million rows. Spark is started
-for more rows, or if `--master` is given.
+for more rows, or if a master is chosen.
 """
 
 from argparse import ArgumentParser
