@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from django.contrib.auth.models import AnonymousUser
 from django.db import DataError, connections
 from django.http import HttpRequest, QueryDict
 from rest_framework.exceptions import AuthenticationFailed
@@ -56,9 +57,12 @@ class AlwaysJson(BaseContentNegotiation):
 class ProtocolView(APIView):
     """Base of all views of DRF in the API.
 
-    It refuses a method that is not allowed before it authenticates the caller.
+    It refuses a method that is not allowed before it authenticates the caller. The defaults in the
+    project's REST_FRAMEWORK do not apply to it.
     """
 
+    permission_classes = []
+    versioning_class = None
     renderer_classes = [JSONRenderer]
     content_negotiation_class = AlwaysJson
     throttle_classes = [CallerThrottle]
@@ -81,6 +85,8 @@ class ProtocolView(APIView):
             super().perform_authentication(request)
         except DataError as error:
             raise AuthenticationFailed from error
+        if request.user is None:
+            request.user = AnonymousUser()  # type: ignore[unreachable]  # UNAUTHENTICATED_USER of DRF may be None
 
     def options(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Response:
         """Answer with the Allow header, without authentication."""

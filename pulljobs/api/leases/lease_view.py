@@ -45,6 +45,7 @@ class LeaseView(View, Generic[A, T]):
     def as_view(cls, **initkwargs: Any) -> Callable[..., HttpResponse]:
         view: Any = super().as_view(**initkwargs)
         view.csrf_exempt = True
+        view.login_required = False  # Its callers have tokens: see LoginRequiredMiddleware.
         # A transaction must not stay open while a pull waits.
         view._non_atomic_requests = set(connections)
         return view  # type: ignore[no-any-return]  # what View returns

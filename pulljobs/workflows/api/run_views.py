@@ -102,7 +102,6 @@ class SendSignalByToken(ProblemMixin, ProtocolView):
     """View for anyone with a one-time token, which is the only authentication."""
 
     authentication_classes = []
-    permission_classes = []
 
     def post(self, request: Request) -> Response:
         with refusing():
