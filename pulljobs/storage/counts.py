@@ -63,12 +63,12 @@ def _capped(
 def delivered(using: str) -> list[Count]:
     """Return the counts of DELIVERED jobs of all consumers among the newest 10,001 settlements.
 
-    If there are older settlements, every count is `capped`.
+    If there are that many, every count is `capped`.
     """
     rows = run(using, "delivered", {"settlements": CAP + 1})
     capped = any(row.consumer_id is None and row.jobs > CAP for row in rows)
     return [
-        Count(row.consumer_id, State.DELIVERED, row.jobs, capped, row.oldest, row.newest)
+        Count(row.consumer_id, State.DELIVERED, min(row.jobs, CAP), capped, row.oldest, row.newest)
         for row in rows
         if row.consumer_id is not None
     ]

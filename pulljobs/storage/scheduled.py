@@ -85,6 +85,8 @@ def window(
     if channel_id is not None:
         rows = rows.filter(channel_id=channel_id)
     if name:
+        if is_published is not None:
+            rows = rows.filter(dispatched_at__isnull=not is_published)
         channels = list(Channel.objects.using(using).values_list("pk", flat=True))
         named = rows.filter(channel_id__in=channels, client_message_id=name.replace(NUL, ""))
         return merged([IdRun(list(named.values_list("id", flat=True)), None)], span)

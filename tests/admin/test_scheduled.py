@@ -41,6 +41,7 @@ def test_the_list_shows_what_is_to_be_published(operator: Client, consumer: Cons
         [row] = rows(read_page(operator, listing("scheduledmessage"), state=state))
         assert row.split()[0] == name
     assert len(rows(read_page(operator, listing("scheduledmessage"), q=" was "))) == 1
+    assert not rows(read_page(operator, listing("scheduledmessage"), q="was", state="waiting"))
     assert not rows(read_page(operator, listing("scheduledmessage"), q="wa"))
     channel = {"channel": consumer.channel_id + 1}
     assert not rows(read_page(operator, listing("scheduledmessage"), **channel))

@@ -78,10 +78,11 @@ def test_counts_are_capped(
     [queued] = [row for row in rows if row["status"] == 1001]
     assert (queued["count"], queued["Capped"]) == (2, True)
     job_in(State.DELIVERED, every)
-    job_in(State.DELIVERED, every)
-    [rows] = manager.get("/job-status").json()["orders"].values()
-    [delivered] = [row for row in rows if row["status"] == 1003]
-    assert (delivered["count"], delivered["Capped"]) == (2, True)  # of the newest three
+    for _ in range(2):  # of the newest three settlements first two, then all are deliveries
+        job_in(State.DELIVERED, every)
+        [rows] = manager.get("/job-status").json()["orders"].values()
+        [delivered] = [row for row in rows if row["status"] == 1003]
+        assert (delivered["count"], delivered["Capped"]) == (2, True)
 
 
 def test_what_waits_behind_its_key_is_queued(orders: Subscription, manager: Manager) -> None:
