@@ -28,7 +28,10 @@ NO_LIMITS: Final = RunLimits()
 
 
 class AckPolicy(StrEnum):
-    """Rule by which the return or the exception of a handler becomes the outcome of its job."""
+    """Rule by which the return or an error of a handler becomes the outcome of its job.
+
+    Retry, Snooze and Discard are no errors: they choose the outcome under each policy.
+    """
 
     NACK_ON_ERROR = "nack_on_error"
     """Deliver, but after an exception retry by the consumer's strategy."""
@@ -202,12 +205,12 @@ class ClaimedJob:
 
     @property
     def deliveries(self) -> int:
-        """Number of claims of the job, including this one."""
+        """Number of claims of the job, with this one and without those that were released."""
         return self._row.deliveries
 
     @property
     def is_suspect(self) -> bool:
-        """True if an earlier run of the job was in a process that crashed."""
+        """True if an earlier run may have crashed its process or blocked the event loop."""
         return self._row.suspect
 
     @property
@@ -236,7 +239,10 @@ class ClaimedJob:
         return is_over or is_held or grant.circuit.holds_back(grant.ticket, self)
 
     def renew(self) -> bool:
-        """Renew the lease now, for its full duration. Return False if it is lost."""
+        """Renew the lease now, for its full duration. Return False if it is lost.
+
+        While a transaction has it locked, or the handler is in one, the worker renews it soon.
+        """
         return self._grant.renew(self)
 
     async def arenew(self) -> bool:
@@ -253,9 +259,9 @@ class ClaimedJob:
     def throttle(self, wait: timedelta | datetime, *, key: bool = False) -> None:
         """Let no process claim jobs of this consumer for a duration, or until an aware time.
 
-        With `key=True` only jobs of this job's key wait. Handlers that run go on, the other claimed
-        jobs are released. The worker writes the throttle before this job's outcome, and a throttle
-        that lasts longer stays.
+        With `key=True` only jobs of this job's key wait, if the consumer's keys take turns.
+        Handlers that run go on, the other claimed jobs are released. The worker writes the throttle
+        before this job's outcome, and a throttle that lasts longer stays.
         """
         self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 
@@ -269,7 +275,8 @@ class ClaimedJob:
     def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
         """Retry the job after the given delay, by default after the consumer's own.
 
-        The retry is charged. Return False if the job has an outcome already, or is lost.
+        The retry is charged: a job without retries left is DEAD. Return False if the job has an
+        outcome already, or is lost.
         """
         retry = Retry(after=after, reason=error)
         return self._settle(lambda: outcomes.retry(self.held, clean(retry.reason), after=after))

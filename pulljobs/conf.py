@@ -81,7 +81,7 @@ class Settings:
     MIN_SCHEDULE_DELAY: timedelta = timedelta(minutes=2)
     """Shortest time that a message must be scheduled ahead."""
     MAX_LEASE: timedelta = timedelta(seconds=900)
-    """Longest time that renewals can keep a claim, unless a longer lease was granted."""
+    """Longest time that renewals keep a claim, unless its lease or handler's limit is longer."""
 
     RETENTION: timedelta | None = None
     """Age at which partitions of messages and archive may be dropped. None keeps everything.
@@ -269,7 +269,7 @@ def load(given: Mapping[str, Any]) -> Settings:
 
 
 def unknown(given: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each key that is no setting, with the nearest valid key."""
+    """Return a sentence for each key that is no setting, with a similar valid key if any."""
     known = [field.name for field in fields(Settings)]
     return [
         f"{SETTING}[{key!r}] is no setting; did you mean {nearest[0]!r}?"

@@ -117,7 +117,7 @@ class ScheduledTooSoon(PublishError, ValueError):
 class KeyFull(PublishError):
     """Error for a key of which a consumer takes no more jobs now (`max_queued_per_key`).
 
-    `in_the_way` is the id of the newest message that is queued for the key.
+    `in_the_way` is the id of the message of the newest job of the key.
     """
 
     def __init__(self, key: str, consumer: str, in_the_way: int) -> None:
@@ -309,8 +309,9 @@ def _check_delay(after: timedelta) -> None:
 class Retry(HandlerSignal):
     """Exception that retries the job, after the consumer's own delay or after the given one.
 
-    With `backoff=False` the consumer's circuit does not count it as a failure. With `throttle=True`
-    no job of the consumer is claimed for the given delay, with `throttle="key"` no job of its key.
+    Without retries left, the job is DEAD. With `backoff=False` the consumer's circuit does not
+    count it as a failure. With `throttle=True` no job of the consumer is claimed for the given
+    delay, with `throttle="key"` no job of its key if the consumer's keys take turns.
     """
 
     def __init__(

@@ -65,12 +65,12 @@ def handler(
 
     With `transactional` the handler runs in a transaction of the jobs' database that ends with the
     settlement: its writes and the settlement commit together, so its effects happen exactly once.
-    `timeout` limits a run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after a job
-    became DEAD because its retries or deliveries were used up. Its exceptions change nothing. With
-    `backoff=False` failures never hold back the other jobs of the consumer. Other keywords are
-    fields of the consumer (`retry_strategy`, `max_retries`, `lease_duration`, ...). They are used
-    when the row of the consumer is created, and by `syncconsumers --update`. `limit_group` is the
-    name of a group. Options that can't work raise ConfigurationError.
+    `timeout` limits a run (None: `HANDLER_TIMEOUT`). `on_giving_up` is called once after the run
+    with which a job has used up its retries or deliveries, so that it is DEAD. Its exceptions
+    change nothing. With `backoff=False` failures never hold back the other jobs of the consumer.
+    Other keywords are fields of the consumer (`retry_strategy`, `max_retries`, `lease_duration`,
+    ...). They are used when the row of the consumer is created, and by `syncconsumers --update`.
+    `limit_group` is the name of a group. Options that can't work raise ConfigurationError.
     """
 
     def register(function: Decorated) -> Decorated:
@@ -114,7 +114,7 @@ def sync_consumers() -> list[Consumer]:
 
 
 def add(new: Handler) -> None:
-    """Register a handler. Raise ConfigurationError if its consumer has another function."""
+    """Register a handler. Raise ConfigurationError as `check`, or for a second function."""
     check(new)
     known = _registered.get(new.names)
     if known is not None and not is_same(known.function, new.function):

@@ -51,8 +51,8 @@ class Changed(NamedTuple):
 def kill(job_ids: Iterable[int | str], *, by: str) -> Changed:
     """Kill queued and running jobs: they are DEAD, and workers that run them are notified.
 
-    Like all functions of this module it takes ids as numbers or in their public form, and raises
-    ValueError if one is no id.
+    Here and in the functions below, ids are numbers or have their public form. ValueError is raised
+    if one is no id.
     """
     using = settings().DATABASE
     asked = ids.numbers_of(job_ids)

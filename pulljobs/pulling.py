@@ -160,10 +160,10 @@ class Puller:
                 return self._with_telemetry(claimed, wanted, began)
 
     def prepare(self, lease_duration: timedelta) -> None:
-        """Let the server plan the claim statements on this thread's connection.
+        """Let the server plan claim.sql and claim_level.sql on this thread's connection.
 
-        The first claim is then as quick as later ones. Nothing is claimed here. `lease_duration` is
-        that of the claims to come.
+        The first claim by them is then as quick as later ones. Nothing is claimed here.
+        `lease_duration` is that of the claims to come.
         """
         terms = Terms(self.via, self.max_lease, self.node_id, lease_duration, few=FEW)
         plain.prepare(AliasSession(self.using), self.consumer.pk, terms)
@@ -302,15 +302,16 @@ def renew(
 ) -> dict[Held, datetime]:
     """Renew the leases of held jobs and return the new ends of the leases by job.
 
-    The lease of a job that is missing in the result is lost, unless `still_held` returns the job:
-    then another transaction has its lease locked. `running` has the ids of the jobs whose handlers
-    run now: if the worker crashes, only these are charged. With None this is not noted.
+    The lease of a job that is missing in the result is lost or at its hard end, unless `still_held`
+    returns the job: then another transaction has its lease locked. `running` has the ids of the
+    jobs whose handlers run now: if the worker crashes, only these are charged. With None this is
+    not noted.
     """
     return leases.renew(settings().DATABASE, held, lease_duration, running=running)
 
 
 def still_held(held: Sequence[Held]) -> set[Held]:
-    """Return the jobs whose lease_token is still valid, of those that `renew` did not return."""
+    """Return the jobs whose lease can still be renewed, of those that `renew` did not return."""
     return leases.still_held(settings().DATABASE, held)
 
 
@@ -349,8 +350,8 @@ def finish_together(
 ) -> Finished:
     """Write outcomes of several callers in one transaction, or none of them after an error.
 
-    It waits for no row lock: outcomes of jobs that another transaction has locked are not written,
-    and the result has these jobs in `locked`.
+    It waits for no locked job: outcomes of jobs that another transaction has locked are not
+    written, and the result has these jobs in `locked`.
     """
     if not settlements:
         return Finished({}, [], {})

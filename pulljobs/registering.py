@@ -198,7 +198,8 @@ def put(
     """Create the row of this key, or change it under its lock, in a transaction.
 
     `key` are the fields that identify the row: `name`, and `channel` for a consumer. `decide` gets
-    the row, or None if there is none, and returns the wanted fields, including the plain `token`.
+    the row, or None if there is none or it is deleted, and returns the wanted fields with the plain
+    `token`.
     After an exception of `decide`, or InvalidRegistration, nothing is changed. A row that has the
     wanted fields already keeps its `changed_at`.
     """

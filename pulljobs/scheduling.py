@@ -54,7 +54,7 @@ def schedule(
 
     The other arguments are those of `publish`. A `message_id` may be that of a published message,
     but not that of another scheduled message of the channel, which keeps its id until `RETENTION`
-    after its publish. Raise what `publish` raises, ScheduledTooSoon and DuplicateSchedule.
+    after its publish. Raise InvalidMessage, PayloadTooLarge, ScheduledTooSoon or DuplicateSchedule.
     """
     if not isinstance(channel, Channel):
         raise InvalidMessage(f"channel must be a Channel, the row itself, not {channel!r}.")

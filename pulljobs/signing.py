@@ -113,6 +113,6 @@ def sign_for_gateway(secret: str, seconds: str, body: bytes) -> str:
     """Return the signature of a request for the gateway of the HTTP API, as hex digits.
 
     `secret` is base64, and `seconds` the Unix time as the header has it. Raise ValueError for a
-    text that is not base64.
+    text that can't be decoded.
     """
     return hmac.new(base64.b64decode(secret), seconds.encode() + b"." + body, "sha256").hexdigest()

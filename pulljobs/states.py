@@ -1,7 +1,8 @@
 """State machine of jobs, as one table of data: which event leads from which states to which.
 
-SQL, admin buttons, API answers, the lifecycle page of the docs, and a test of all combinations read
-this table. A DELIVERED job exists only in the archive.
+Admin buttons, commands, API answers, the lifecycle page of the docs, and a test of all combinations
+read this table. SQL statements have it in their conditions, which that test compares. A DELIVERED
+job exists only in the archive.
 """
 
 from enum import StrEnum

@@ -11,7 +11,7 @@ A job that has failed already is not used as the probe. When it is claimed, it i
 so that the next claim gets another job. If it is claimed again, it runs next to the probe, one such
 job at a time: its failure changes nothing, its success counts.
 
-Results of jobs that were claimed before the last change of level change nothing. The circuit knows
+Results of jobs that were claimed before the last change of level change no level. A circuit knows
 them by tickets: a claim notes the circuit's ticket before it begins, its results carry this ticket,
 and each change of level makes a higher one. Times are seconds on any clock of the caller. Only one
 thread at a time may use a circuit.
@@ -25,7 +25,7 @@ from itertools import count
 from typing import Any, Final
 
 REMEMBERED: Final = 100
-"""Failing jobs that a circuit knows, the newest if there are more."""
+"""Failing jobs that a circuit remembers, the newest, or `after` of them if that is more."""
 MOST_PASSES: Final = 30
 LONGEST_NAME: Final = 200
 """Largest number of characters of a task's name that reports show."""

@@ -1,11 +1,11 @@
 """Upper bounds for the duration of statements.
 
 A caller that waits inside of libpq for a server that neither reads nor answers cannot be woken. So
-one thread of the process watches the statements that have a bound. For an overdue statement it
-starts another thread, because a request to cancel may get no answer either. That thread asks the
-server to cancel the statement, again and again, because a request that arrives between two
-statements cancels nothing. When that does not help in time, it shuts down the socket, and the
-caller gets an OperationalError.
+one thread of the process watches the statements that have a bound. Twice a second it starts a
+thread for each overdue statement, because a request to cancel may get no answer either. That thread
+asks the server to cancel the statement. A single request is not enough: one that arrives between
+two statements cancels nothing. When requests do not help in time, the thread shuts down the socket,
+and the caller gets an OperationalError.
 """
 
 import logging
@@ -58,7 +58,7 @@ class Deadline:
             _watched.discard(self)
 
     def enforce(self) -> None:
-        """Ask the server to cancel an overdue statement, or cut the connection if that fails."""
+        """Ask the server to cancel an overdue statement. Cut the connection after a grace time."""
         with self._lock:
             raw, now = self._connection(), time.monotonic()
             if self not in _watched or raw is None or raw.closed or now < self.due:

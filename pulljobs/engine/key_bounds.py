@@ -1,4 +1,4 @@
-"""Publishing to consumers that bound how many jobs of a key may be queued.
+"""Publishing to consumers that bound how many jobs of a key there may be.
 
 A publisher locks a row of the key until its transaction ends, so the bound is exact. Claims,
 finishes and kills never read that row. The caller runs the statements, on one of Django's
@@ -24,7 +24,7 @@ Key = tuple[int, str]
 
 
 class _Full(NamedTuple):
-    """Row of full_keys.sql: a consumer that has as many queued jobs of the key as it may have."""
+    """Row of full_keys.sql: a consumer for which a key is full."""
 
     consumer_id: int
     name: str

@@ -70,7 +70,7 @@ class Entry(NamedTuple):
     mark_ats: list[datetime]
     mark_ids: list[int]
     gap_tops: list[int]
-    """Upper ends of the ranges between the known priorities, which are searched for others."""
+    """Upper ends of the ranges around the known priorities, which are searched for others."""
     gap_bottoms: list[int]
     until: datetime | None
     """Time of `available_at` at which the claim ends, or None to go on to the present."""
@@ -201,8 +201,8 @@ class LowWaterMarks:
     def lower(self) -> bool:
         """Lower all marks to the start of the range below them where jobs may be left.
 
-        Return False if there is no such range. The next claim then walks the whole range, which
-        need not be scanned in slices.
+        So the next claim walks the whole range, which need not be scanned in slices. Return False
+        if there is no such range.
         """
         if self.below is None:
             return False
@@ -212,7 +212,7 @@ class LowWaterMarks:
         return True
 
     def forget(self) -> None:
-        """Drop all marks, after a new connection or a step back of the database's clock."""
+        """Drop all state, so that the next claim starts at the head of the index."""
         self.positions.clear()
         self.claims.clear()
         self.stragglers.clear()

@@ -1,7 +1,6 @@
 """Outcomes of jobs, as data that `pulling.finish` writes.
 
-There is one function for each event that ends the state INFLIGHT. It sets only the fields that the
-event may have.
+Each kind of outcome has a function, which sets only the fields that its event may have.
 """
 
 import re
@@ -48,7 +47,7 @@ class ReportedRun(Protocol):
 
     @property
     def run_seconds(self) -> float | None:
-        """Seconds from the start of the handler to its end, or None while it runs."""
+        """Seconds that the handler ran, or None while it runs or if they are not known."""
 
 
 class UnreportedRun(NamedTuple):
@@ -72,7 +71,7 @@ class Settlement(NamedTuple):
     result: str | None = None
     """Result of the handler as JSON text."""
     started: bool | None = None
-    """True if the job has started, False if it has not, None if that is not known.
+    """True if the job has started, False if it has not, None if unknown or without effect.
 
     After a retry or an expiry, True makes it a crash suspect.
     """
@@ -114,7 +113,10 @@ def reject(held: Held, error: str, *, reason: str | None = None) -> Settlement:
 
 
 def retry(held: Held, error: str, *, after: timedelta | None = None) -> Settlement:
-    """Return the outcome that retries a job after this delay, by default the consumer's own."""
+    """Return the outcome of a failed run: a retry after this delay, by default the consumer's.
+
+    Without retries left, the job is DEAD.
+    """
     return Settlement(held, Event.RETRY, error=error, delay=after)
 
 
@@ -134,9 +136,9 @@ def suspect(held: Held, error: str) -> Settlement:
 def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlement:
     """Return the outcome of a job whose lease has ended.
 
-    `running_ids` are the jobs that the node of the lease last reported as running. A job that is
-    not among them is not charged. A worker's job that is among them becomes a crash suspect. If the
-    node made no report, they are None and the job is charged. `via` is the lease's `Lease.Via`.
+    `running_ids` are the jobs that a worker or a push delivery last reported as running. A job that
+    is not among them is not charged. A worker's job that is among them becomes a crash suspect. For
+    other holders they are None, and the job is charged. `via` is the lease's `Lease.Via`.
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:

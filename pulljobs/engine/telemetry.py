@@ -50,7 +50,7 @@ class JobsClaimed:
     consumer: str
     jobs: int
     waits: Sequence[float] = ()
-    """Seconds from the publish to the claim, of each job that was claimed for the first time."""
+    """Seconds from the publish to a job's first claim, or its first one after a redrive."""
 
 
 @dataclass(frozen=True, slots=True)

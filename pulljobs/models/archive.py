@@ -28,7 +28,7 @@ class Attempt(models.Model):
     run_seconds = models.FloatField(null=True)
     """Seconds that the handler ran."""
     leased_until = models.DateTimeField()
-    """Time at which the lease was to end after its last renewal."""
+    """Time at which the lease was to end when the claim ended."""
     renewals = models.IntegerField()
     event = models.CharField(max_length=10)
     """Value of `states.Event` that ended the claim."""

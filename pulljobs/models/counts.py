@@ -10,7 +10,7 @@ ALL_CONSUMERS: Final = 0
 
 
 class CountPeriod(models.TextChoices):
-    """Period of a count. Counts by minute are kept for hours, by hour for days, by day a year."""
+    """Period of a count. Minutes are kept for 3 hours, hours for 9 days, days for 400 days."""
 
     MINUTE = "minute"
     HOUR = "hour"
@@ -20,8 +20,9 @@ class CountPeriod(models.TextChoices):
 class SettlementCount(models.Model):
     """Number of settlements of a consumer, or of all, in one minute, hour or day of UTC.
 
-    Each settlement is counted in all three. Wait and run times are histograms: `_buckets` has their
-    buckets, and `_jobs` the number of settlements in each. See `pulljobs.engine.histograms`.
+    Each settlement is counted in all three whose counts are kept for its age. Wait and run times
+    are histograms: `_buckets` has their buckets, and `_jobs` the number of settlements in each. See
+    `pulljobs.engine.histograms`.
     """
 
     pk = models.CompositePrimaryKey("period", "consumer_id", "starts_at")

@@ -47,7 +47,7 @@ class TransactionIdField(models.Field):  # type: ignore[type-arg]  # generic for
 
 
 class ChangedAtField(models.DateTimeField):  # type: ignore[type-arg]  # generic for mypy only
-    """Time of the last save, at least a second after the save before.
+    """Time of the last save, always in a later second than that of the save before.
 
     So the header Last-Modified, which has whole seconds, differs after each save.
     """

@@ -49,7 +49,7 @@ class Job(models.Model):
     batch_id = models.BigIntegerField(null=True)
     """Id of the batch of which it is a member. See `pulljobs.workflows`."""
     available_at = models.DateTimeField(null=True)
-    """Time from which it may be claimed. NULL means never (DEAD, or blocked behind its key)."""
+    """Time from which it may be claimed. NULL: not now, because it is DEAD or behind its key."""
     first_claimed_at = models.DateTimeField(null=True)
     incremental_timeout = models.DurationField(null=True)
     retry_count = models.IntegerField(default=0)

@@ -66,7 +66,7 @@ class FlowKey(models.Model):
     """With `mark_id`, the low-water mark of the key's jobs of `mark_priority`. NULL: none."""
     mark_id = models.BigIntegerField(db_default=0)
     tokens = models.FloatField(null=True)
-    """Tokens at `filled_at`. NULL: the bucket is full."""
+    """Tokens at `filled_at`. NULL: the bucket is full, or keys have no rate."""
     writer = TransactionIdField(db_default=CurrentTransaction())
     """Transaction that wrote the row last.
 

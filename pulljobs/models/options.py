@@ -159,7 +159,7 @@ def group_problems(name: object, limits: Mapping[str, Any]) -> list[str]:
 
 
 def wrong_limits(limits: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each unknown name or wrong type among the limits of a limit group."""
+    """Return a sentence on unknown names of limits of a group, or else one for each wrong type."""
     known = [field.name for field in FlowLimits._meta.fields if field.editable]
     if unknown := limits.keys() - set(known):
         return [f"It has no limit {', '.join(sorted(unknown))}: use {', '.join(known)}."]

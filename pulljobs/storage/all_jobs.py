@@ -54,7 +54,7 @@ def read_rows(
 def find_hits(using: str, job_ids: list[int], query: TextQuery, *, archived: bool) -> set[int]:
     """Return the ids of those jobs whose error or message contains the text.
 
-    With `archived`, the errors in the archive are compared, too.
+    With `archived`, the rows of the archive are compared, too.
     """
     hits = text_matching.find_hits(Job.objects.using(using), "id", job_ids, query)
     if archived and (others := [id for id in job_ids if id not in hits]):

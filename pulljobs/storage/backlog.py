@@ -1,4 +1,4 @@
-"""Counts of the live jobs of consumers. A cap bounds their cost: no count exceeds it."""
+"""Counts of the live jobs of consumers. A cap bounds their cost: no count of a state exceeds it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -80,7 +80,7 @@ class Backlog(NamedTuple):
 
 
 def count_jobs(using: str, consumer_ids: Sequence[int], cap: int) -> list[JobCounts]:
-    """Return the counts of each consumer's live jobs from one snapshot, none above `cap`."""
+    """Return the counts of each consumer's live jobs from one snapshot, by state at most `cap`."""
     params = {"consumer_ids": list(consumer_ids), "cap": cap}
     return run(using, "count_jobs", params, kind=JobCounts)
 
@@ -88,7 +88,7 @@ def count_jobs(using: str, consumer_ids: Sequence[int], cap: int) -> list[JobCou
 def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
     """Return the counts of each consumer's live jobs.
 
-    The more consumers, the lower the cap, so that the time does not grow with their number.
+    The more consumers, the lower the cap, down to 200, so that the time hardly grows with them.
     """
     cap = choose_cap(len(consumer_ids))
     return [
@@ -108,7 +108,7 @@ def backlogs(using: str, consumer_ids: Sequence[int]) -> list[Backlog]:
 
 
 def choose_cap(consumers: int) -> int:
-    """Return the cap with which the counts of this many consumers read about `ROWS` rows in all."""
+    """Return the cap, 200 at least, with which these counts read about `ROWS` rows in all."""
     return next((cap for cap in CAPS if cap * consumers <= ROWS), CAPS[-1])
 
 
@@ -137,6 +137,9 @@ def estimate_queued(using: str, consumer_id: int) -> int:
 
 
 def consumers_with_jobs(using: str, consumer_ids: Sequence[int]) -> set[int]:
-    """Return the ids of those consumers that have a job which is queued or in flight."""
+    """Return the ids of those consumers that may have jobs to claim, now or later.
+
+    The others have no jobs but DEAD ones and those that are blocked behind their keys.
+    """
     params = {"consumer_ids": integer_array(consumer_ids)}
     return {row.consumer_id for row in run(using, "consumers_with_jobs", params)}

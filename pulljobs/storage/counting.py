@@ -31,8 +31,9 @@ KEPT: Final = {
 def count_settlements(using: str, *, is_patient: bool = False) -> int:
     """Add the settlements since the last count to the counts and return their number.
 
-    Return 0 if the last count is younger than 15 seconds or a large archive was never counted,
-    unless `is_patient`. Return 0 if another process counts, and inside the caller's transaction.
+    Return 0 if the last count is younger than 15 seconds or a large archive has to be counted
+    whole, unless `is_patient`. Return 0 if another process counts, and inside the caller's
+    transaction.
     """
     if connections[using].in_atomic_block:
         return 0
@@ -83,7 +84,7 @@ def bounds(
 
 
 def recount(using: str) -> None:
-    """Make the next count replace all counts by those of the whole archive."""
+    """Make the next count read the whole archive, and replace the stored counts of its times."""
     query(using, "UPDATE pulljobs_count_progress SET snapshot = NULL")
 
 

@@ -1,7 +1,8 @@
 """Privileges of database roles that do not own the tables, and the SQL that grants them.
 
-Partitions need no grants of their own: they are read and written through their parents. Grants on
-partitions, as by `GRANT ... ON ALL TABLES`, are revoked: they would reach around the parents'.
+Partitions of days need no grants of their own: they are read and written through their parents.
+Grants on partitions, as by `GRANT ... ON ALL TABLES`, are revoked: they would reach around the
+parents'.
 """
 
 from collections import defaultdict

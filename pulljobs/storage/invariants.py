@@ -1,8 +1,8 @@
 """Check of the invariants of the tables, for `manage.py pulljobs verify`.
 
-It reads pages of 1,000 rows in short read-only transactions. It waits for no lock, holds no
-snapshot longer than a page takes, and uses indexes whatever the statistics say, so that it can run
-while workers are busy.
+It reads pages of 1,000 rows in short read-only transactions. It waits for a lock for a second at
+most, holds no snapshot longer than a page takes, and uses indexes whatever the statistics say, so
+that it can run while workers are busy.
 """
 
 import time
@@ -90,7 +90,7 @@ class CheckResult:
 
     looked_at: dict[str, int] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
-    """Names of tables that have more rows than were checked."""
+    """Names of tables that may have more rows than were checked."""
     broken: dict[str, set[int]] = field(default_factory=dict)
 
     def only(self, names: Collection[str]) -> dict[str, set[int]]:

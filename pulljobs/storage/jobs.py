@@ -1,6 +1,7 @@
 """Functions that change the state of jobs: claim by id, finish, reap, kill and others.
 
-Nothing else changes it, apart from the claims of `pulljobs.engine.claiming`.
+Nothing else changes it, apart from the claims of `pulljobs.engine.claiming` and the publishes of
+`pulljobs.engine.key_bounds`, for which older jobs of a key are killed.
 """
 
 import logging
@@ -86,7 +87,7 @@ def finish(using: str, settlements: Sequence[Settlement], *, skip_locked: bool =
     If the values of an outcome can't be written, the others are: the batch is halved until the
     faulty outcome is alone, which gets into `refused`. A row that another transaction keeps locked
     for more than `LOCK_SECONDS` delays only its own outcome: the job is in `locked`, and the other
-    outcomes are written. With `skip_locked` nothing waits at all. Inside the caller's transaction
+    outcomes are written. With `skip_locked` it waits for no job. Inside the caller's transaction
     the wait is bounded by `LONGEST_SECONDS` and ends with an OperationalError.
     """
     if not settlements:
@@ -119,7 +120,7 @@ def _write_halves(
 
 
 def finish_free(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write the outcomes of those jobs that no other transaction has locked, without waiting.
+    """Write the outcomes of those jobs that no other transaction has locked.
 
     The others are in `locked`, as are released jobs whose rate is locked. It is one transaction: a
     database error leaves all unwritten.
@@ -162,7 +163,7 @@ def _finish_unlocked(using: str, settlements: Sequence[Settlement]) -> Finished:
 
 
 def reap(using: str, leases: int) -> Finished | None:
-    """Expire the jobs of up to `leases` leases that have ended. Return None if none has."""
+    """Expire the jobs of up to `leases` leases that have ended. Return None if it finds none."""
 
     def work() -> Finished | None:
         with brief(using):
@@ -177,9 +178,9 @@ def abandon(
 ) -> Finished | None:
     """Take all jobs from a node, except those that it holds under the lease tokens in `but`.
 
-    Jobs in `started` expire, which counts a retry. The others are released. Return None if the node
-    had no lease. A rate that another transaction keeps locked for more than `LOCK_SECONDS` delays
-    only the jobs that give it tokens back.
+    Jobs in `started` expire, which counts a retry. The others are released. Jobs that another
+    transaction has locked are left to the reaper, as are those that give tokens back to a rate that
+    stays locked for more than `LOCK_SECONDS`. Return None if the node had no other lease.
     """
 
     def work(*, skip_locked: bool) -> Finished | None:
@@ -292,7 +293,10 @@ def redrive(using: str, job_ids: Sequence[int]) -> dict[int, int]:
 
 
 def reschedule(using: str, job_ids: Sequence[int], *, at: datetime | None) -> dict[int, int]:
-    """Make QUEUED jobs claimable from `at` on, None for now. Return consumer ids by job id."""
+    """Make QUEUED jobs claimable from `at` on, None for now, unless they are blocked.
+
+    Return the consumer ids of the changed jobs by job id.
+    """
     params = {"job_ids": list(job_ids), "at": at}
     rows = retrying(using, lambda: _operate(using, "reschedule", params))
     return {row.job_id: row.consumer_id for row in rows}

@@ -42,6 +42,7 @@ def run_after_settlement(using: str, number: int, work: Callable[[], object]) ->
     """Call `work`, which frees `number` keys of settled jobs, in a transaction or savepoint.
 
     A database error is logged, because the settlement must not fail by it: `sweep` frees the keys.
+    Inside the caller's transaction only errors of waits are logged, and others are raised.
     """
 
     def free_all() -> None:

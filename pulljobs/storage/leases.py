@@ -15,7 +15,7 @@ from pulljobs.storage.transactions import retrying
 LEASE_PAUSES: Final = (0.0, 0.02, 0.06, 0.2)
 """Seconds before each further attempt to renew leases that other transactions had locked."""
 RENEWAL_SECONDS: Final = 10.0
-"""Time in seconds after which a renewal outside of loops is cancelled."""
+"""Time in seconds after which a statement of a renewal outside of loops is cancelled."""
 
 # OFFSET keeps the planner from joining the tables, which would scan all jobs.
 _EXPIRED: Final = """
@@ -61,9 +61,9 @@ def renew(
     """Renew leases and return the new `leased_until` of each job that is held.
 
     By default each lasts the `lease_duration` of its consumer, from now. A job that is missing in
-    the result is lost, or another transaction had its lease locked at each of several attempts:
-    `still_held` decides between the two. `running` has the ids of jobs whose handlers run: if the
-    host crashes, the reaper charges only these.
+    the result is lost, or at the hard end of its claim, or another transaction had its lease locked
+    at each of several attempts: then `still_held` returns it. `running` has the ids of jobs whose
+    handlers run: if the host crashes, the reaper charges only these.
     """
     if not held:
         return {}
@@ -98,7 +98,7 @@ def _renew_free(
 
 
 def still_held(using: str, held: Sequence[Held]) -> set[Held]:
-    """Return those of the jobs that are still in flight under their lease tokens."""
+    """Return those of the jobs that are still held under a lease that can be renewed."""
     rows = run(using, "still_held", held_columns(held), seconds=RENEWAL_SECONDS)
     return {Held(row.job_id, row.lease_token) for row in rows}
 

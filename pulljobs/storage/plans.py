@@ -33,7 +33,7 @@ keeping: WeakSet[psycopg.Connection[Any]] = WeakSet()
 
 
 def can_keep_plan(connection: BaseDatabaseWrapper) -> bool:
-    """Return True if the next statement is the last of its transaction, and no pooler is used."""
+    """Return True if the current block or statement ends its transaction, and no pooler is used."""
     if connection.in_atomic_block:
         is_last = connection.commit_on_exit and len(connection.atomic_blocks) == 1
     else:

@@ -28,7 +28,7 @@ class JobOwner(NamedTuple):
 
     consumer_id: int
     has_key: bool = False
-    """True if the job has a key, so that its settlement may free the key."""
+    """True if the job is live and has a key, so that its settlement may free the key."""
 
 
 class Place(NamedTuple):
@@ -76,7 +76,7 @@ class Listed(NamedTuple):
 
 
 def queued(using: str, consumer_id: int, wanted: int, entry: Entry) -> Listed:
-    """Return the next jobs that a claim would take, at most `wanted`, without claiming them.
+    """Return the ready jobs in the order of plain claims, at most `wanted`, without claiming them.
 
     The search enters the claim index at `entry`, the known low-water marks.
     """

@@ -33,8 +33,8 @@ __all__ = [
 class ReachedLease(NamedTuple):
     """Lease whose jobs are expired or released without an outcome from their holder.
 
-    `job_ids` are locked. `running_ids` are those that the node last reported as running, or None
-    without a report.
+    `job_ids` are locked. `running_ids` are those that a worker or a push delivery last reported as
+    running, or None for other holders.
     """
 
     lease_id: int
@@ -53,10 +53,10 @@ class Finished:
     `states` has the new states by job id. `lost` jobs were not held under their lease token.
     `refused` has the errors, by job id, of outcomes whose values could not be written.
 
-    `released` jobs are queued again without a counted retry. `roomier` consumers may claim more
-    jobs, because jobs in flight have ended. `repeated` jobs had been settled the same way before,
-    under the same lease token. Outcomes of `locked` jobs are not written: another transaction keeps
-    their rows locked.
+    `released` jobs are queued again by a release without a delay. `roomier` consumers may claim
+    more jobs, because jobs in flight have ended. `repeated` jobs had been settled the same way
+    before, under the same lease token. Outcomes of `locked` jobs may not be written: another
+    transaction keeps rows locked, or an error prevented the search for lost jobs.
     """
 
     states: dict[int, State]

@@ -21,7 +21,7 @@ class Searched(NamedTuple):
     rows: int
     """Rows that were compared."""
     back_to: int | None
-    """Lowest id that was compared, or None if no older row is left."""
+    """Id below which the search goes on, or None if no older row is left."""
 
 
 def search(

@@ -32,7 +32,7 @@ LIMIT_WAITS: Final = f"SET lock_timeout = '{LOCK_SECONDS} s'"
 LONGEST_SECONDS: Final = 60.0
 """Longest time limit of statements that publish and settle. Locks are held for less."""
 LOOP_SECONDS: Final = 30.0
-"""Time limit of a statement in a loop, after which the connection is closed."""
+"""Time limit of a statement in a loop, after which it is cancelled or its connection cut."""
 SILENCE: Final = timedelta(seconds=10)
 """Time after which the server ends a transaction of pulljobs that sends no statement."""
 SET_LIMITS: Final = (

@@ -49,8 +49,9 @@ ORDER BY 3 DESC NULLS LAST
 
 
 def find_old(using: str, age: timedelta) -> list[OldSnapshot]:
-    """Return what has kept vacuum from removing dead rows for longer than `age`, the oldest first.
+    """Return what keeps vacuum from removing dead rows, the oldest first.
 
+    Sessions and prepared transactions are older than `age`, standbys far behind, slots inactive.
     A role without pg_read_all_stats sees only its own sessions.
     """
     return [

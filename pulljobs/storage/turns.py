@@ -1,10 +1,10 @@
 """Keys that take turns, for consumers with limits of each key or with fair shares.
 
-`pulljobs_flow_key` has a row for each key with live jobs. The rows with a `turn_at` are the ring: a
-claim takes keys from its front, takes a few jobs of each and puts it back behind all others. A slot
-of a key is room for a job in flight (`max_in_flight_per_key`). Every transaction that claims a job
-of a key, or frees a slot of it, writes the row. So a claim may decide by a row if it has locked the
-version that its snapshot shows.
+`pulljobs_flow_key` has a row for each key whose live jobs a claim has met. The rows with a
+`turn_at` are the ring: a claim takes keys from its front, takes a few jobs of each and puts it back
+behind all others. A slot of a key is room for a job in flight (`max_in_flight_per_key`). Every
+transaction that claims a job of a key, or frees a slot of it, writes the row. So a claim may decide
+by a row if it has locked the version that its snapshot shows.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -102,7 +102,7 @@ def free(using: str, freed: Collection[Key]) -> None:
 
 
 def sweep(using: str) -> bool:
-    """Give turns to keys that have waiting jobs but, after a crash, no turn.
+    """Give turns to keys that a crash has left without, and delete rows of keys without jobs.
 
     Each call checks the next `LOOKED_AT` keys, so that it is short however many there are. Return
     True if it should be called again at once, because it had to repair many.

@@ -55,7 +55,8 @@ class Claimer:
     def walk(self, wanted: int, look: Look) -> Claimed:
         """Claim jobs that may be left below the low-water marks, or else jobs from the marks on.
 
-        `look` claims `wanted` jobs from a position in the claim index. Its result moves the marks.
+        `look` claims up to `wanted` jobs from a position in the claim index. Its result moves the
+        marks.
         """
         if self.marks.below is not None:
             claimed = self._below(wanted, look)

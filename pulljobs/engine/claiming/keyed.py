@@ -44,7 +44,7 @@ class _Walk(NamedTuple):
     walked: list[int]
     """Priorities of the index that were read."""
     next_due: timedelta | None
-    """Time until a further job is due, or None if there is none."""
+    """Time until a further job is due, or None if there is none or more jobs are due now."""
 
 
 class _Repeated(Exception):

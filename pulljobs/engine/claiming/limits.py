@@ -107,7 +107,7 @@ class Allowance(NamedTuple):
     def most(self, job_cost: float) -> int:
         """Return how many jobs of this average cost a claim may try to take.
 
-        It is at least 1 if there is a token, because the next job may be cheaper.
+        It is at least 1 if there are a token and room, because the next job may be cheaper.
         """
         tokens = self.tokens
         by_tokens = max(floor(tokens / job_cost), int(tokens >= 1))

@@ -1,4 +1,4 @@
-"""Claims of consumers whose keys neither exclude each other nor take turns, in one statement."""
+"""Claims of consumers whose keys neither exclude each other nor take turns."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -35,7 +35,7 @@ def claim(session: Session, consumer_id: int, wanted: int, terms: Terms, entry: 
 
 
 def prepare(session: Session, consumer_id: int, terms: Terms) -> None:
-    """Run each claim statement for 0 jobs, so that the server has planned it for the connection.
+    """Run claim.sql and claim_level.sql for 0 jobs, so that the connection has plans for them.
 
     A plan is for parameters of certain types, so the parameters have the types of real claims.
     """

@@ -20,7 +20,7 @@ class HeldJob(NamedTuple):
     retry_count: int
     deliveries: int
     suspect: bool = False
-    """True if an earlier run of the job was in a process that crashed."""
+    """True if an earlier run may have crashed its process or blocked the event loop."""
 
 
 _held_job: Final = tuple_maker(HeldJob)
@@ -88,17 +88,17 @@ class Refusal(StrEnum):
     MAX_IN_FLIGHT = "max_in_flight"
     """The consumer or its group has as many jobs in flight as it allows."""
     RATE_LIMITED = "rate_limited"
-    """The rate of the consumer or its group allows the next job at `next_due`."""
+    """The rate of the consumer or its group allows the next job after `next_due`."""
     THROTTLED = "throttled"
-    """A handler or an endpoint asked for a pause, which ends at `next_due`."""
+    """A handler or an endpoint asked for a pause, which ends after `next_due`."""
     MAX_BYTES = "max_bytes"
     """The next job is larger than the rest of the claim's size limit."""
     BUSY_KEY = "busy_key"
-    """A job of the same key is in flight or comes first."""
+    """Another job holds the key or comes first, or the key has no free slot."""
     KEY_LIMITED = "key_limited"
-    """Every key with waiting jobs has as many in flight as it may, or no token of its rate."""
+    """Each key with waiting jobs has no free slot or no token of its rate, or is throttled."""
     UNGUARDED = "unguarded"
-    """The claim did not obey the consumer's guards. `pulling` repeats it and never returns this."""
+    """The claim did not obey the consumer's guards. It is repeated: `pulling` returns none."""
     REPEATED = "repeated"
     """A claim under the same request id exists. `pulling` returns that one, and never this."""
 
@@ -163,11 +163,11 @@ class Claimed(NamedTuple):
     reached: dict[int, Position | None]
     """Position up to which the claim left no job, by priority, or None if it did not move."""
     passed: bool
-    """True if the claim skipped jobs that other transactions had locked."""
+    """True if the claim is known to have skipped jobs that other transactions had locked."""
     next_due: timedelta | None
     refusal: Refusal | None
     more: bool = False
-    """True if the claim searched only some of the queue. The next one searches other jobs."""
+    """True if a further claim may get jobs now, as after a search of only some of the queue."""
     sure: bool = True
     """True if the claim looked for skipped jobs below the positions that it `reached`."""
     by_turn: bool = False

@@ -68,7 +68,7 @@ class TurnClaim:
     ring: Entry
     """Entry of claims into the ring, the index of the keys by their turns."""
     is_emptied: bool = False
-    """True if the claim took the last job of a key that it saw."""
+    """True if the claim saw a key that has no further job."""
 
     def claim(
         self, session: Session, consumer_id: int, wanted: int, terms: Terms, entry: Entry

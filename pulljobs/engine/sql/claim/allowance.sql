@@ -2,7 +2,7 @@
 -- Event: none; in the transaction of lock_consumer.sql, and a statement of its own, so that it sees all that was claimed before.
 -- Parameters: consumer_id bigint, group_id bigint (NULL: it has none).
 -- Returns a row for the group, if there is one, and one for the consumer: consumer_id, group_id (0 in the row of the other); room
---   int8, 0 at the least (NULL: any number); with a rate, else NULL: tokens, per_second, burst float8, window_seconds float8 (NULL: a
+--   int8, 0 at the least (NULL: any number); tokens, per_second, burst float8 (without a rate tokens are NULL, and burst says nothing), window_seconds float8 (NULL: a
 --   token bucket), seconds_to_window float8 (until the next window), read_at timestamptz (the time of these tokens), is_outdated boolean
 --   (the bucket must be written, even if no token is spent); no row: no such consumer, or it has another group.
 -- Locks: the buckets, the group's first, waiting for a release that gives tokens back. Index: consumer, group, bucket and job primary

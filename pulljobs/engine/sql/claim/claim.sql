@@ -6,8 +6,8 @@
 -- Returns one row: started_at, snapshot, xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids,
 --   message_ids, job_priorities, retry_counts, deliveries, suspects), and how far each walked priority was taken without
 --   leaving one behind (walked, reached_ats, reached_ids; NULL: not at all); passed boolean: one was left behind;
---   next_due_seconds float8, when fewer than wanted; refusal text: deleted, paused (then what is due next is the end of the
---   pause), unguarded, repeated (there is a lease of that request_id), else NULL.
+--   next_due_seconds float8, when fewer than wanted; refusal text: deleted, paused or throttled (then what is due next is the
+--   end of that), unguarded, repeated (there is a lease of that request_id), else NULL.
 -- Locks: the jobs taken, skipping jobs that other transactions have locked; waits for a claim under the same request_id.
 --   Index: pulljobs_job_claim; the update is HOT.
 WITH RECURSIVE clock AS MATERIALIZED (

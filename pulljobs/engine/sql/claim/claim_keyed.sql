@@ -1,11 +1,12 @@
--- Claim jobs of an exclusive consumer under one new lease: the first job of each locked key that is free; block the jobs behind it.
+-- Claim jobs of an exclusive consumer under one new lease: the first job of each locked key that is free, and jobs
+-- without a key; block the jobs behind keys that are not free.
 -- Event: claim. In the transaction of lock_keys_to_claim.sql, and a statement of its own.
 -- Parameters: consumer_id bigint, wanted int, job_ids bigint[], job_keys text[] (of find_keyed.sql, of one length), keys text[]
 --   (that were locked), node_id uuid, via text, lease_duration interval (NULL: the consumer's), max_lease interval, request_id text
 --   (NULL: none), guarded boolean (the caller has checked max_in_flight and the rate).
 -- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
---   retry_counts, deliveries, suspects), blocked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (this via
---   is), refusal text as claim.sql has it; unguarded: the consumer is not exclusive, too.
+--   retry_counts, deliveries, suspects), blocked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (false: the
+--   type of the consumer forbids this via), refusal text as claim.sql has it; unguarded: the consumer is not exclusive, too.
 -- Locks: the jobs taken and blocked, skipping jobs that other transactions have locked. Index: pulljobs_job_key, job primary key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now

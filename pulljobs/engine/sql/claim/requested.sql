@@ -1,7 +1,7 @@
 -- Find the jobs still held of the claim under a request id, and note that the claim was returned again.
 -- Event: none.
 -- Parameters: consumer_id bigint, request_id text.
--- Returns: lease_token, leased_until, and of each job held, in the order claimed, id, message_id, priority, retry_count,
+-- Returns: lease_token, leased_until, and of each job held, by priority and available_at, id, message_id, priority, retry_count,
 --   deliveries, suspect; one row without a job (id NULL) where none is held any more; no row: there is no such claim.
 -- Locks: its lease row; the note keeps the first caller from giving the claim back (forget_request.sql).
 --   Index: lease request, lease lease_token, job primary key.

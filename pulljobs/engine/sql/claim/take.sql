@@ -3,8 +3,8 @@
 -- Parameters: consumer_id bigint, job_id bigint, source text, node_id uuid, via text, lease_duration interval, max_lease interval,
 --   incremental_timeout interval (NULL: none; it is part of the lease already), guarded boolean (the caller checked max_in_flight and
 --   the rate, and locked the job's key).
--- Returns one row: lease_token, leased_until (NULL: not taken), refusal text: deleted, paused, throttled, unguarded, busy_key (a job of
---   its key is in flight, or comes before it); NULL without a lease_token: the job is not in that state, or belongs to another
+-- Returns one row: lease_token, leased_until (NULL: not taken), refusal text: deleted, paused, throttled, unguarded, busy_key (a job
+--   holds its key, or comes before it); NULL without a lease_token: the job is not in that state, or belongs to another
 --   consumer; throttle_seconds float8 (NULL: not throttled).
 -- Locks: the job. Index: primary key, exclusive key, pulljobs_job_key.
 WITH clock AS MATERIALIZED (

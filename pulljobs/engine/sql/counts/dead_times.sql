@@ -1,7 +1,8 @@
 -- Find when the first and the last DEAD job (by id) of consumers died.
 -- Event: none.
 -- Parameters: consumer_ids bigint[].
--- Returns a row for each consumer: consumer_id, oldest, newest (NULL: no DEAD job).
+-- Returns a row for each consumer: consumer_id, oldest, newest (times of the deaths of these two, earlier ones of a redriven job
+--   too; NULL: no DEAD job, or none whose death is in the archive).
 -- Locks: none. Index: pulljobs_job_dead, archived job_id.
 SELECT consumer.id AS consumer_id, died.oldest, died.newest
 FROM unnest(%(consumer_ids)s::bigint[]) AS consumer (id)

@@ -1,4 +1,4 @@
--- Count the settlements of a minute by consumer.
+-- Count the settlements since a time by consumer.
 -- Event: none.
 -- Parameters: low, high bigint: bounds of ids, the second exclusive; since timestamptz; cap int: how many are read, newest first.
 -- Returns: consumer_id, settled, oldest (time of the first settlement that was read, of all consumers).

@@ -1,6 +1,6 @@
 -- Read the status of a consumer, all of it from one snapshot, so that the counts add up.
 -- Event: none.
--- Parameters: consumer_ids bigint[] (one id), cap int: no count exceeds it.
+-- Parameters: consumer_ids bigint[] (one id), cap int: no count of a state exceeds it.
 -- Returns one row: now; the counts of count_jobs.sql; delivered (among the newest settlements of all consumers, cap of them) and
 --   settlements (how many these were); oldest_ready_seconds float8; waiting (pulls over HTTP); paused_until; lowest_live bigint (job);
 --   newest_settled bigint (job). No row: no such consumer.

@@ -1,8 +1,8 @@
 -- Common table expressions that count the jobs of consumers, in one snapshot and at a bounded cost.
 -- For a query WITH RECURSIVE. Gives clock (now) and counted, a row for each consumer: see count_jobs.sql.
 -- A job is blocked if it is QUEUED and has no available_at. A DEAD job has none either: with fewer than cap DEAD jobs, blocked
--- jobs are found among all jobs without a time, and otherwise among the live jobs that have a key.
--- Parameters: consumer_ids bigint[], cap int: no count exceeds it.
+-- jobs are found among all jobs without a time, and otherwise among the jobs that have a key and are not DEAD.
+-- Parameters: consumer_ids bigint[], cap int: no count of a state exceeds it.
 -- Index: pulljobs_job_claim, pulljobs_job_key, pulljobs_job_dead, primary key; each count reads hardly more than cap rows, that of
 -- blocked jobs twice as many.
 clock AS MATERIALIZED (

@@ -1,6 +1,7 @@
--- Free keys without a holder: the first job blocked behind each becomes claimable, and a key without jobs is deleted.
+-- Free keys without a holder: the first job blocked behind each becomes claimable (all, if the consumer is no longer exclusive), and
+-- a key without jobs is deleted.
 -- Event: none. In the transaction of lock_keys.sql or stuck_keys.sql, and a statement of its own.
--- Parameters: consumer_ids bigint[], keys text[] (locked, of one length), job_ids bigint[] (live ones that let go of their key).
+-- Parameters: consumer_ids bigint[], keys text[] (locked, of one length), job_ids bigint[] (queued ones that let go of their key).
 -- Returns one row: changed int8, the number of jobs that became claimable plus that of deleted keys.
 -- Locks: the jobs, skipping jobs that other transactions have locked. Index: exclusive key, pulljobs_job_key, job primary key.
 WITH ${clock_after_id},

@@ -1,4 +1,4 @@
--- Lock keys of an exclusive consumer for a claim: as many as seem free, and the busy keys of jobs that the claim met.
+-- Lock keys of an exclusive consumer for a claim: up to `wanted` that seem free, and those that are busy.
 -- Event: none; a statement before claim_keyed.sql, which then sees what was committed before the lock.
 -- Parameters: consumer_id bigint, keys text[] (in the order of a claim, each once), job_ids bigint[] (met by it), wanted int.
 -- Returns: key.

@@ -1,4 +1,4 @@
--- Give a queued job another message: it keeps its id and, within its priority, its place, and its counts start again.
+-- Give a queued job another message: it keeps its id, and if it is due now in the same priority, its place. Its counts start again.
 -- Event: publish, where the key is full. Under the lock of lock_queued.sql.
 -- Parameters: job_ids bigint[], message_id bigint, priority smallint, cost int, delay interval, available_at timestamptz (NULL: not given).
 -- Returns: job_id, consumer_id.

@@ -2,7 +2,7 @@
 -- Event: renew. Jobs renewed apart from others of their claim move to a lease row of their own, with the same lease_token.
 -- Parameters: job_ids bigint[], lease_tokens uuid[] (of one length), lease_duration interval (NULL: the consumer's),
 --   running bigint[] (of a worker: those of them that run now, which is noted; NULL: nothing is).
--- Returns: job_id, lease_token, leased_until of those that are renewed; a missing job is lost, unless its lease row is locked.
+-- Returns: job_id, lease_token, leased_until of those that are renewed; a missing job is lost, or its lease row is locked or at its hard end.
 -- Locks: the lease rows, skipping those of other transactions: a renewal waits for nothing. Index: lease lease_token, job primary key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now

@@ -5,7 +5,7 @@
 --   is_held_up boolean (a job is locked whose key is not known),
 --   how far each priority was seen without leaving a job behind (walked, reached_ats, reached_ids; NULL: not at all), next_due_seconds
 --   float8, when fewer than wanted.
--- Locks: rows of keys that have no turn yet, in order of the key, waiting for claims and settlements of these keys; and jobs that were
+-- Locks: rows of keys that have no turn yet, or one of a lower rank, or a mark above a job, in order of the key, waiting for claims and settlements of these keys; and jobs that were
 --   published before the consumer's claims went by key, which get their key now, skipping locked ones. Index: pulljobs_job_claim, flow key.
 WITH RECURSIVE clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now

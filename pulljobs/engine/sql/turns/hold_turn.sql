@@ -1,4 +1,4 @@
--- Note that a job that was claimed by its id holds a slot of its key, and take a token of the key.
+-- Note that a job that was claimed by its id holds a slot of its key, and take its cost from the tokens of the key.
 -- Event: none; after take.sql, in the transaction of lock_turn.sql.
 -- Parameters: consumer_id bigint, key text (locked), job_id bigint, cost int.
 -- Returns: nothing.
