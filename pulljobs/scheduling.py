@@ -54,7 +54,8 @@ def schedule(
 
     The other arguments are those of `publish`. A `message_id` may be that of a published message,
     but not that of another scheduled message of the channel, which keeps its id until `RETENTION`
-    after its publish. Raise InvalidMessage, PayloadTooLarge, ScheduledTooSoon or DuplicateSchedule.
+    after its publish. Raise InvalidMessage, PayloadTooLarge, ScheduledTooSoon, DuplicateSchedule,
+    or OperationalError after a minute of waiting for a transaction that has the same id.
     """
     if not isinstance(channel, Channel):
         raise InvalidMessage(f"channel must be a Channel, the row itself, not {channel!r}.")
