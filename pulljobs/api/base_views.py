@@ -103,7 +103,8 @@ class ProtocolView(APIView):
     def get_authenticate_header(self, request: Request) -> str:
         """Return the WWW-Authenticate header for a 401, of the first authenticator that has one.
 
-        DRF asks only the first authenticator. A session, for example, has none.
+        DRF asks only the first authenticator. A session, for example, has none. If no authenticator
+        has a header, the result is empty, and DRF answers 403.
         """
         schemes = (
             authenticator.authenticate_header(request)

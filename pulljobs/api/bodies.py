@@ -68,7 +68,7 @@ class UpTo(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """Value of the setting in this project, a duration in seconds."""
+        """Value of the setting in this project. A duration is in seconds."""
         return as_number(getattr(settings(), self.setting))
 
 
@@ -89,7 +89,7 @@ class TextUpTo(NamedTuple):
 
 
 class Format(NamedTuple):
-    """Annotation of a text: the name of its format in OpenAPI, such as "date-time"."""
+    """Annotation of a text: the name of its format in OpenAPI. Only "date-time" is checked."""
 
     name: str
 
@@ -107,7 +107,7 @@ class Problem(NamedTuple):
 
 
 Time = Annotated[str, Format("date-time")]
-"""Time in UTC by RFC 3339."""
+"""Time by RFC 3339, in answers always in UTC."""
 Natural = Annotated[int, Bounds(0)]
 PriorityLevel = Annotated[int, Bounds(-32_768, 32_767)]
 CostNumber = Annotated[int, Bounds(1, 1_000_000)]

@@ -46,7 +46,7 @@ row_locked: Final = partial(
 
 
 def is_outage(error: Exception) -> bool:
-    """Return True if the database can't be reached or may only be read, as during a failover."""
+    """Return True if the database is away or read-only, or ended a statement, as for a timeout."""
     refuses_writes = isinstance(error.__cause__, ReadOnlySqlTransaction)
     return refuses_writes or isinstance(error, OperationalError | InterfaceError)
 

@@ -1,10 +1,10 @@
-"""HMAC gateway: an optional check that every request is signed with a shared secret.
+"""HMAC gateway: an optional check that requests are signed with a shared secret.
 
     X-Broker-Signature: t=<Unix seconds>,v1=<hex HMAC-SHA256(secret, "<t>." + body)>
 
-Requests without a valid, recent signature are refused. The signature covers neither path, method
-nor query, and so does not replace the tokens. The gateway is off unless
-PULLJOBS['GATEWAY_SECRETS'] names a secret.
+Requests without a valid, recent signature are refused, except those to paths in GATEWAY_EXEMPT. The
+signature covers neither path, method nor query, and so does not replace the tokens. The gateway is
+off unless PULLJOBS['GATEWAY_SECRETS'] names a secret.
 """
 
 import re
@@ -80,9 +80,10 @@ def check_request(request: HttpRequest, render: Render) -> HttpResponse | None:
 
 
 def check_signature(signature: str, body: bytes) -> None:
-    """Raise a refusal unless the header signs the body: 401 if malformed, 403 if old or wrong.
+    """Raise a refusal unless the header signs the body.
 
-    As in the reference broker, there may be spaces around the comma.
+    It is 401 if the header is malformed, 403 if its time is too far off or its digest wrong. As in
+    the reference broker, there may be spaces around the comma.
     """
     parts = dict(part.strip().partition("=")[::2] for part in signature.split(","))
     if signature.count(",") != 1 or set(parts) != {"t", "v1"} or not _SECONDS.fullmatch(parts["t"]):

@@ -1,6 +1,6 @@
 """Middleware that gives every request an id, for the header `X-Request-ID` and for log lines.
 
-The id that the caller sends in that header is kept if a header can contain it, and else replaced.
+An id that the caller sends in that header is kept if it has 1 to 200 printable ASCII characters.
 """
 
 import logging
@@ -43,7 +43,7 @@ def request_id(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequ
 
 
 def ensure_id(request: HttpRequest) -> str:
-    """Return the id of a request, a new id unless the caller sent up to 200 ASCII characters."""
+    """Return the id of a request. Make a new id if the caller sent none that can be kept."""
     given: str = request.META.get(_META, "")
     if not _ECHOED.fullmatch(given):
         given = request.META[_META] = _make_id()

@@ -35,7 +35,8 @@ class PullConsumer(BasePermission):
 class HolderOrPullConsumer(PullConsumer):
     """Permission for pull consumers, and for a push consumer that holds the job in the URL.
 
-    It still holds jobs that it claimed before it became a push consumer, and may settle them.
+    It still holds jobs that it claimed before it became a push consumer. Its request must have the
+    lease token of the job.
     """
 
     def has_permission(self, request: Request, view: APIView) -> bool:

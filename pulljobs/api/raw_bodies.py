@@ -26,7 +26,7 @@ PART = 16 * 1024
 
 
 def refuse_foreign_form(request: Request) -> None:
-    """Raise a refusal (415) unless a request by a browser has JSON (protection against CSRF).
+    """Raise a refusal (415) if a browser sends another Content-Type than JSON (against CSRF).
 
     A page of another site can make a browser send a form with its user's login, but not JSON.
     Browsers are recognised by the header Origin. The Content-Type of other clients is ignored.
@@ -39,8 +39,8 @@ def refuse_foreign_form(request: Request) -> None:
 def read_decompressed(request: HttpRequest, largest: int, advice: str = SEND_LESS) -> bytes:
     """Return the body, decompressed if it has a Content-Encoding.
 
-    Raise a refusal (413), with this advice, if it has more than `largest` bytes, compressed or
-    decompressed.
+    Raise a refusal: 413, with this advice, if it has more than `largest` bytes, compressed or
+    decompressed, and 400 as `read_up_to` and `decompress` do.
     """
     return decompress(request, read_sent(request, largest, advice), largest, advice)
 
@@ -90,7 +90,7 @@ def _open_chunked(request: HttpRequest) -> bool:
 
 
 def _length_of(request: HttpRequest) -> int:
-    """Return the Content-Length, or 0 for a body without one."""
+    """Return the Content-Length, or 0 if there is none or it is no number."""
     try:
         return int(request.META.get("CONTENT_LENGTH") or 0)
     except ValueError:

@@ -58,7 +58,8 @@ class ServingReaper:
 def ensure_reaping() -> None:
     """Start the reaper of this process unless it runs, or PULLJOBS['REAP_WHILE_SERVING'] is False.
 
-    The API calls this for each request that lists, claims, settles or renews jobs.
+    The API calls this for pulls, acks, renewals, lists of queued jobs, and job POSTs that take a
+    job.
     """
     global _runner
     if not settings().REAP_WHILE_SERVING:
@@ -70,7 +71,7 @@ def ensure_reaping() -> None:
 
 
 def close() -> None:
-    """Stop the reaper of this process and wait for its thread. `ensure_reaping` starts another."""
+    """Stop the reaper, and wait up to CLOSE_SECONDS for it. `ensure_reaping` starts another."""
     global _runner
     with _starting:
         runner, _runner = _runner, None

@@ -19,7 +19,7 @@ from pulljobs.engine.validation import encodable
 Refuse = Callable[[str], Exception]
 """Function that makes the refusal of a body from a sentence without its period."""
 Check = Callable[[Any, Refuse], Any]
-"""Function that returns a checked value or raises ValueError for a wrong value."""
+"""Function that returns a checked value, or raises ValueError, OverflowError or a refusal."""
 UNBOUNDED: Final = Bounds(-math.inf)
 
 

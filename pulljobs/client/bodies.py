@@ -175,7 +175,8 @@ def _lease_seconds(given: Mapping[str, Any], limits: Limits) -> float:
 def _deadline(given: Mapping[str, Any], answer: Answer, limits: Limits, asked_at: float) -> float:
     """Return the monotonic time at which the lease of a pulled job ends, or a bit earlier.
 
-    The lease began between the first request, at `asked_at`, and the answer.
+    The lease began between the first request, at `asked_at`, and the answer. If the broker sent no
+    time, the result may be a bit late.
     """
     seconds = _lease_seconds(given, limits)
     at = given.get("LeaseExpiresAt")
@@ -198,7 +199,7 @@ class Settlement:
     job: Job
     outcome: Outcome
     delay: float | None = None
-    """Seconds before a retry, or None for the retry strategy of the consumer."""
+    """Seconds before the job is due again: None for the retry strategy, or at once if released."""
     reason: str = ""
     throttle: Throttle | None = None
     result: Any = None
@@ -306,7 +307,7 @@ class Draft:
 class Receipt(NamedTuple):
     """Result of the publish of one message.
 
-    `status` is accepted, duplicate, key_full, invalid or too_large. `error` explains a refusal.
+    `status` is accepted, duplicate, key_full, invalid or too_large. `error` explains the last two.
     """
 
     message_id: str

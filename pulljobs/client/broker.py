@@ -25,7 +25,7 @@ LOOK_SECONDS: Final = 0.5
 """Longest time in seconds between two passes over the leases."""
 LOOKS_PER_LEASE: Final = 10
 LEAST_PATIENCE: Final = 1.0
-"""Least time in seconds that a renewal waits for its answer, however soon the lease ends."""
+"""Least time limit in seconds of the request of a renewal, however soon the lease ends."""
 ENDING_SHARE: Final = 0.2
 """Share of a lease that is left when a message that still waits is released."""
 LATE_SHARE: Final = 0.5
@@ -40,7 +40,7 @@ FORGOTTEN_AFTER: Final = 600.0
 class Broker:
     """Pulls and leases of a running consumer at one broker, on the event loop, and its outbox.
 
-    Threads that run handlers call only `begin`, `end` and `settle`.
+    Threads that run handlers call only `begin`, `end`, `settle` and `patience`.
     """
 
     link: Link
@@ -106,8 +106,8 @@ class Broker:
     async def renew(self, message: Held, seconds: float | None) -> float:
         """Renew the lease of a message to `seconds` from now, or its full duration for None.
 
-        Return the seconds left. Raise LeaseLost, or Unreachable if the lease ends before there is
-        an answer, or if another transaction has its row locked.
+        Return the seconds left. Raise LeaseLost or Refused, or Unreachable if there is no answer in
+        the seconds of `patience`, or if another transaction has the row of the lease locked.
         """
         try:
             async with asyncio.timeout(self.patience(message)):
@@ -125,7 +125,7 @@ class Broker:
         return float(max(message.remaining, GRACE))
 
     async def keep(self) -> None:
-        """Renew leases that are half over: of messages without a handler, or all if `auto_renew`.
+        """Renew leases that are half over: of messages that wait to run, or all if `auto_renew`.
 
         It also renews leases of messages whose outcome could not be written because the job's row
         was locked. Async handlers of messages whose lease is lost are cancelled.
@@ -184,7 +184,7 @@ class Broker:
         return message.ended_by_outage
 
     def forget_expired(self, running: set[Held]) -> None:
-        """Stop holding detached messages whose lease ended before they were settled.
+        """Stop holding detached messages whose lease ended GRACE seconds ago.
 
         Nothing is sent for them: the broker expires their jobs. `running` are messages whose
         handlers still run, which are kept.
@@ -222,7 +222,8 @@ class Broker:
     def begin(self, message: Held) -> bool:
         """Note that a handler begins, and return True, or False if it must not begin.
 
-        It must not after the end of the lease, during a stop, or if the message is settled.
+        It must not if the message is settled, nor after the end of the lease or during a stop, when
+        the message is released.
         """
         if message.lost or self.room.stopping:
             message.give_back()
@@ -234,8 +235,8 @@ class Broker:
     def end(self, message: Held, ending: Ending | None) -> None:
         """Settle a message with its handler's outcome, unless it is settled or `ending` is None.
 
-        A job whose lease ended during its run is released only if the broker was out of reach.
-        Otherwise nothing is written and the lease expires, which charges the job.
+        A release after the end of the lease is sent only if the broker was out of reach. Otherwise
+        nothing is written and the lease expires, which charges the job.
         """
         if ending is not None and not message.settled:
             if ending.outcome is Outcome.RELEASE and message.lost and not self._is_outage(message):

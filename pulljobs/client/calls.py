@@ -33,7 +33,7 @@ class Call:
     """Path below the broker's base URL."""
     body: bytes = b""
     seconds: float = 10.0
-    """Time limit in seconds for the connection, for each write, and for each read of a byte."""
+    """Time limit in seconds for each write and each read. A connection gets 5 s at most."""
 
 
 class Pause(NamedTuple):

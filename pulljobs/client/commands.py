@@ -1,7 +1,7 @@
 """Command line of the client.
 
-Exit codes: 0 success, 1 refused or unreachable (a sentence on stderr says why), 2 wrong arguments,
-130 and 143 a second signal.
+Exit codes: 0 success, 1 an error (a sentence on stderr says which), 2 arguments that the parser
+refuses, 130 and 143 a signal, for `consume` a second one.
 """
 
 import argparse
@@ -124,9 +124,9 @@ def _publish(options: argparse.Namespace) -> None:
 
 
 def _printed(producer: Producer, drafts: Sequence[Draft]) -> Sequence[Receipt]:
-    """Publish drafts, print the ids of those that were published, and return the receipts.
+    """Publish drafts, print the ids of those that are published by now, and return the receipts.
 
-    The ids are printed even if a request for other drafts fails.
+    Duplicates count as published. The ids are printed even if a request for other drafts fails.
     """
     receipts: Sequence[Receipt] = ()
     try:

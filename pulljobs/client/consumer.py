@@ -24,8 +24,9 @@ class Consumer:
     """Consumer that pulls messages and calls a handler with each until it is stopped.
 
     The handler gets a `Message`, or an `AsyncMessage` if it is async. If it returns, the job is
-    delivered. If it raises, the job is retried: `Retry` chooses the delay, and `Discard` makes the
-    job DEAD. It may also call `ack`, `nack` or `reject` of the message. A consumer runs once.
+    delivered. If it raises, the job is retried: `Retry` chooses the delay. But `Snooze` releases
+    the job, and `Discard` makes it DEAD. The handler may also settle the message by its methods, or
+    `detach` it to settle it later. A consumer runs once.
     """
 
     def __init__(
@@ -85,9 +86,10 @@ class Consumer:
         """Numbers of messages that were `received` or `lost`, or settled, such as `delivered`."""
 
     def run(self) -> None:
-        """Run until `stop`, SIGTERM or SIGINT. A second signal ends the process at once.
+        """Run until `stop`, SIGTERM or SIGINT. A further signal ends the process at once.
 
-        Raise NotAllowed, BadRequest, NotFound or NotPullable if the broker refuses the requests.
+        Raise NotAllowed, BadRequest, NotFound or NotPullable if the broker refuses the requests,
+        and an error of `on_stop`. Signals stop it only in the main thread.
         """
         asyncio.run(self._run())
 

@@ -62,7 +62,7 @@ class Discovery:
             raise refusals[0]
 
     async def _ask(self, url: str) -> Refused | None:
-        """Report the brokers that the lookup at `url` returns. Return the error in its answer."""
+        """Report the brokers that the lookup at `url` returns. Return its refusal, if any."""
         try:
             answer = checked(await self._senders[url].send(Call("GET", self._path)))
             addresses = answer.json().get("Addresses", [])

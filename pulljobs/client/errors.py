@@ -49,7 +49,7 @@ class Unreachable(ClientError):
 
     @property
     def was_lost(self) -> bool:
-        """True if the request was sent and no answer came, so that a repeat may succeed at once."""
+        """True if the request may have been sent and no answer came. A repeat may help at once."""
         return self.was_sent and self.status is None
 
 

@@ -61,7 +61,7 @@ class Reply(NamedTuple):
 
     answer: Answer
     repeated: bool
-    """True if the broker may have acted on an earlier attempt whose answer was lost."""
+    """True if the broker may have acted on an earlier attempt, which got no answer or an error."""
 
 
 def ask(call: Call | Callable[[], Call], until: float, again: Delay = AGAIN) -> Flow[Reply]:
@@ -166,10 +166,10 @@ def fetch(
 
 
 def ended_early(pulled: Pulled, asked_at: float, expires: float) -> bool:
-    """Return True if a pull ended without jobs and before its time, so that a pause comes next.
+    """Return True if a long poll ended at once without jobs, so that a pause comes next.
 
-    Otherwise the client would send hundreds of pulls a second to a server that does not let them
-    wait.
+    It is also True if the server shuts down. Otherwise the client would send hundreds of pulls a
+    second to a server that does not let them wait.
     """
     is_early = min(expires, EARLY) > now() - asked_at
     return not pulled.jobs and (pulled.reason == SHUTS_DOWN or is_early)
@@ -202,7 +202,7 @@ def _queued_jobs(
 
 
 def settle(path: str, settlement: Settlement, until: float) -> Flow[None]:
-    """Settle a job. Raise LeaseLost if its lease is lost, Unreachable if its row stays locked."""
+    """Settle a job. Raise LeaseLost if nothing was written, Unreachable if its row stays locked."""
     [status] = yield from settle_all(path, [settlement], until)
     if status is Status.LOCKED:
         raise Unreachable(LOCKED)

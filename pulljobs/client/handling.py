@@ -63,12 +63,12 @@ class Handling:
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(call)
 
     def traced(self, channel: str, consumer: str) -> "Handling":
-        """Return a copy whose handler has a tracing span around each call."""
+        """Return a copy that traces each call of the handler, if OpenTelemetry is installed."""
         function = tracing.handler(self.handler, channel, consumer, is_async=self.is_async)
         return replace(self, handler=function)
 
     def run(self, message: Received[Any, Any]) -> Ending | None:
-        """Call the handler and return the outcome, or None if it called the message's `detach`."""
+        """Call the handler, or give the message up. Return the outcome, or None if detached."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -84,7 +84,7 @@ class Handling:
         return None if message.detached else Ending(Outcome.DELIVERED)
 
     async def run_async(self, message: Received[Any, Any]) -> Ending | None:
-        """Await the handler and return the outcome, or None if it called the message's `detach`."""
+        """Await the handler, or give the message up. Return the outcome, or None if detached."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):

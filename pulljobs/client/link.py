@@ -24,10 +24,10 @@ class Request:
 
 
 class Link:
-    """Link to a broker, which is down at first and after a request without an answer.
+    """Link to a broker, on which requests wait while it is down.
 
-    While it is down, all requests wait, and one task tries to read the limits of the broker. When
-    that succeeds, the link is up.
+    It is down at first, and after a request without an answer or with a status of 5xx. One task
+    then tries to read the limits of the broker. When that succeeds, the link is up.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Link:
         """Make a link, down until `connect` is called, to the consumer at a URL path of a broker.
 
         `again(n)` returns the seconds before the n-th new attempt to connect. If `again` is None,
-        each attempt needs a call of `connect`. `on_change` is called with True when the link is up,
-        and with False when it is down.
+        each attempt needs a call of `connect`, but for the first after a lost answer. `on_change`
+        is called with True when the link is up, and with False when it is down.
         """
         self.shown_url, self._path = without_login(base_url), path
         self._sender, self._again, self._on_change = sender, again, on_change

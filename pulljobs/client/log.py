@@ -1,4 +1,4 @@
-"""Log lines of the client. No line has a payload or a token."""
+"""Log lines of the client. They have no payload or token, unless the text of an error does."""
 
 import logging
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ _once = threading.Lock()
 class Recipient(Protocol[Done_co, Left_co]):
     """Receiver of the outcomes and renewals of messages, which it sends to the broker.
 
-    A pull consumer sends them at once, and a `Consumer` in batches.
+    A pull consumer sends each at once. A `Consumer` sends outcomes in batches.
     """
 
     def settle(self, message: Any, settlement: Settlement) -> Done_co: ...
@@ -48,9 +48,9 @@ class Received(Generic[Done, Left]):
         self._half = job.lease_seconds / 2
         self.settled = False
         self.begun = False
-        """True if a handler has the message, or had it and detached it."""
+        """True once a handler of a `Consumer` has begun with the message."""
         self.revoked = False
-        """True if the lease is lost, by an answer of the broker or its end: no outcome is sent."""
+        """True if no outcome is sent: the broker has ended the lease, or the client gave it up."""
         self.given_back = False
         """True if the client released the message on its own."""
         self.report: Progress | None = None
@@ -74,7 +74,7 @@ class Received(Generic[Done, Left]):
 
     @property
     def message_id(self) -> str:
-        """Client message id, which the producer gave the message or its client made."""
+        """Client message id, or the message's public id if it was published without one."""
         return str(self.job.message["MessageID"])
 
     @property
@@ -118,7 +118,7 @@ class Received(Generic[Done, Left]):
 
     @property
     def lost(self) -> bool:
-        """True if the lease has ended or is lost, so that the handler should stop."""
+        """True if the handler should stop: lease lost or given back, or over before the outcome."""
         is_over = not self.settled and self.deadline <= bodies.now()
         return self.revoked or self.given_back or is_over
 
@@ -175,7 +175,7 @@ class Received(Generic[Done, Left]):
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report that `done` of `total` units are done. The next renewal of the lease sends this.
 
-        Raise ValueError unless both are finite numbers of at least 0.
+        Raise ValueError unless `done` and `total`, if given, are finite numbers of at least 0.
         """
         whole = None if total is None else check_amount("total", total)
         self.report = Progress(check_amount("done", done), whole, str(note))

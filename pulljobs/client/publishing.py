@@ -19,7 +19,7 @@ from pulljobs.client.sending import AsyncClosing, AsyncSender, Closing, Sender
 from pulljobs.engine.validation import check_iterable
 
 PATIENCE: Final = 30.0
-"""Seconds for which a request is repeated: less than the dedupe window of channels."""
+"""Seconds for which a request is repeated: less than the usual dedupe window of channels."""
 PUBLISHED: Final = ("accepted", "duplicate")
 
 
@@ -86,8 +86,9 @@ class Producer(Closing, _PublishFlows):
     ) -> Receipt:
         """Publish bytes, text or a value for `json.dumps` and return the receipt.
 
-        Raise NotPublished if the broker refuses the message, InvalidMessage if it cannot be
-        encoded, and Unreachable if there is no answer in time.
+        Raise NotPublished if the broker refuses the message, Refused, such as NotAllowed, if it
+        refuses the request, InvalidMessage if the message cannot be encoded, and Unreachable if
+        there is no answer in time.
         """
         draft = Draft(
             payload=payload,
@@ -139,8 +140,9 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
     ) -> Receipt:
         """Publish bytes, text or a value for `json.dumps` and return the receipt.
 
-        Raise NotPublished if the broker refuses the message, InvalidMessage if it cannot be
-        encoded, and Unreachable if there is no answer in time.
+        Raise NotPublished if the broker refuses the message, Refused, such as NotAllowed, if it
+        refuses the request, InvalidMessage if the message cannot be encoded, and Unreachable if
+        there is no answer in time.
         """
         draft = Draft(
             payload=payload,

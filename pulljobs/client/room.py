@@ -1,8 +1,8 @@
 """Limit of the messages that a consumer holds from all its brokers together.
 
 Held messages were pulled, and the broker has not confirmed their outcome. Asked messages may come
-with the answer to a pull at any moment. Both together never exceed the limit. A broker that is away
-until all its leases have ended counts as holding none.
+with the answer to a pull at any moment. No pull makes both together exceed the limit. A broker that
+is away until all its leases have ended counts as holding none.
 
     brokers <= limit   idle brokers keep room for one message each, the others share the rest evenly
     brokers > limit    they take turns with one message each, and idle brokers have fewer turns
@@ -153,7 +153,7 @@ class Room:
             request.cancel()
 
     async def unless_interrupted(self, request: "asyncio.Task[Any]") -> bool:
-        """Wait for a request. Return False if `interrupt` has cancelled it."""
+        """Wait for a request. Return False if it was cancelled, for example by `interrupt`."""
         self._outstanding.add(request)
         try:
             await asyncio.wait({request})

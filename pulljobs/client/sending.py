@@ -26,7 +26,7 @@ FAILURE: Final = 500
 """Lowest status of answers after which the next server is used."""
 SLOW: Final = "The broker answers too slowly: its answer was not complete in time."
 TRANSFER_SECONDS: Final = 60.0
-"""Longest time in seconds from the first byte of an answer to its last."""
+"""Seconds that a call may take in addition to its own time limit, until its answer is complete."""
 
 
 class Servers(Generic[T]):

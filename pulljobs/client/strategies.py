@@ -45,9 +45,9 @@ class Backoff:
     """Back-off of a consumer whose messages fail in a row, as arguments of a circuit.
 
     After `after` messages have failed in a row, nothing is pulled for initial * 2 ** level seconds,
-    at most `longest`. Each failure after that raises the level, which begins at 1. An `initial` or
-    `longest` of 0 turns it off. `strategy` changes the seconds: `float` keeps them, `up_to` adds
-    full jitter, and any other function may be given.
+    at most `longest`. The level begins at 1. A failed probe raises it, a success lowers it. An
+    `initial` or `longest` of 0 turns it off. `strategy` changes the seconds: `float` keeps them,
+    `up_to` adds full jitter, and any other function may be given.
     """
 
     initial: float = 1.0

@@ -49,7 +49,7 @@ def is_public(address: Address) -> bool:
 
 
 def _plain(address: Address) -> Address:
-    """Return the IPv4 address that an IPv6 address contains, or the address itself."""
+    """Return the IPv4 address in a mapped or NAT64 address of IPv6, else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped is not None:

@@ -32,9 +32,9 @@ class PushAnswer(NamedTuple):
 def judge(answer: PushAnswer, *, sent: bytes, secrets: tuple[str, ...], longest: timedelta) -> None:
     """Raise Retry with the reason unless the status of the answer is 2xx.
 
-    A delay that the endpoint asks for by Retry-After, at most `longest`, throttles all jobs of the
-    consumer. The reason never repeats the payload in `sent` or the `secrets`, even if the endpoint
-    echoes them.
+    A delay that the endpoint asks for by Retry-After with 429 or 503, at most `longest`, throttles
+    all jobs of the consumer. The reason quotes the answer unless `make_excerpt` sees an echo of the
+    payload in `sent` or of the `secrets`.
     """
     if 200 <= answer.status < 300:
         return
@@ -57,7 +57,7 @@ def _status(status: int) -> str:
 def _retry_after(answer: PushAnswer, longest: timedelta) -> timedelta | None:
     """Return the delay in Retry-After of a 429 or 503, at most `longest`.
 
-    Return None if there is none, so that the retry strategy decides.
+    Return None if there is none that can be read and is not over: the retry strategy decides.
     """
     text = answer.headers.get("retry-after", "").strip()
     if answer.status not in BUSY or not text:
@@ -82,7 +82,11 @@ def _date(text: str) -> datetime | None:
 
 
 def make_excerpt(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
-    """Return the beginning of a body as one line, or "" if it may repeat parts of the request."""
+    """Return the beginning of a body as one line, or "" if it may repeat parts of the request.
+
+    It may if it has ECHO letters and digits in a row of `sent` or a secret, or a whole text of four
+    or more, or if `sent` is above COMPARED bytes.
+    """
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     checked = line[: EXCERPT + BEYOND]

@@ -46,7 +46,8 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         """Look up and check the host, and connect to it, all within `timeout` seconds.
 
-        Raise AddressRefused if host or port is not permitted, and ConnectTimeout after the timeout.
+        Raise AddressRefused if host or port is not permitted, ConnectTimeout after the timeout, and
+        ConnectError if the name is not found or no address accepts the connection.
         """
         if self._ports and port not in self._ports:
             raise AddressRefused(f"port {port} is not among PULLJOBS['PUSH_PORTS']")

@@ -54,7 +54,7 @@ class LimitsFormBody(TypedDict):
         Annotated[
             str,
             TextUpTo(24, r"^([0-9]+/[smhd])?$"),
-            Help("Such as 100/m. Empty: no rate. Absent: unchanged."),
+            Help("Such as 100/m. Empty: no rate, and its fields are reset. Absent: unchanged."),
         ]
     ]
     rateBurst: NotRequired[

@@ -23,7 +23,7 @@ class DeadLetters(UserView):
 
     As in the protocol, each method authenticates in its own way: GET a user of Django, POST by the
     consumer's token in a form, DELETE by the tokens of channel and consumer in headers. DELETE
-    keeps jobs with retries left, such as killed ones.
+    keeps jobs with retries left.
     """
 
     needs = {"GET": ["pulljobs.view_job"]}

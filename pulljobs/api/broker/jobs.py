@@ -1,8 +1,8 @@
 """Routes of one job: /channel/{c}/consumer/{k}/job/{j} and its requeue-dead-job.
 
-A POST to a job moves it to the state in its body. Every such write names the lease token of the
-job. A request without a token uses that of the row as the server has just read it, so that it
-changes nothing if another request has moved the job in between.
+A POST to a job moves it to the state in its body. It changes nothing if another request has moved
+the job in between: a claim names the state of the job as the server has just read it, a settlement
+the lease token. A settlement without a token in the request is only for jobs that a job POST took.
 """
 
 from datetime import timedelta
@@ -99,7 +99,7 @@ class RequeueDeadJob(PullConsumerView):
 
 
 def find_job(consumer: Consumer, xid: str) -> AddressedJob:
-    """Return the live job with this public id, with its state and lease token.
+    """Return the live or DELIVERED job with this public id, with its state and lease token.
 
     Raise a refusal: 404 if there is none, 401 if it belongs to another consumer.
     """
@@ -122,7 +122,8 @@ def _read_transition(body: bytes) -> TransitionBody:
 def _find_event(job: AddressedJob, asked: TransitionBody, lease_token: str | None) -> Event | None:
     """Return the event that moves a job to the state in the body, or None if it has that state.
 
-    Raise a refusal if no event leads there, or if the lease token of the request is not the job's.
+    Raise a refusal if no event leads there, if the lease token of the request is not the job's, or
+    if the body has an IncrementalTimeout and the event is no claim.
     """
     if lease_token is not None and not _is_lease_of(job, lease_token):
         raise job_refusals.lease_lost()

@@ -25,7 +25,7 @@ class KeyWeights(UserView):
     needs = {"GET": ["pulljobs.view_consumer"], "PUT": ["pulljobs.change_consumer"]}
 
     def get(self, request: Request, **names: str) -> Response:
-        """List the keys whose weight is not 1, with their weights, in the order of the keys."""
+        """List keys whose weight is not 1, with their weights: a page in the order of the keys."""
         consumer, after = consumer_of(names), request.query_params.get("after")
         if after is not None and registering.NUL in after:
             after = None

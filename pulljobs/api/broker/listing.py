@@ -27,10 +27,10 @@ LOWEST: Final = -32_769
 
 
 def queued(consumer_id: int, wanted: int, after: Place | None = None) -> list[WaitingJob]:
-    """Return at most `wanted` ready jobs in the order in which claims take them.
+    """Return at most `wanted` ready jobs: the highest priority first, then the longest ready.
 
-    The list begins after the job at `after`, the last of the page before. With None it begins with
-    the first job.
+    Claims take them in this order, unless keys take turns. The list begins after the job at
+    `after`, the last of the page before. With None it begins with the first job.
     """
     using = settings().DATABASE
     if connections[using].in_atomic_block:
@@ -53,7 +53,7 @@ class ConsumerListing:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def list_jobs(self, wanted: int, after: Place | None) -> list[WaitingJob]:
-        """Return at most `wanted` available jobs in claim order, behind `after` if given."""
+        """Return at most `wanted` ready jobs in the order of `queued`, behind `after` if given."""
         with self._lock:
             while True:
                 entry, asked = _entry_after(self._marks, after), time.monotonic()
@@ -83,9 +83,9 @@ class ConsumerListing:
         return self._marks.lower() or cleared
 
     def _note_server(self, listed: Listed, asked: float) -> bool:
-        """Return True if PostgreSQL restarted or its clock was set back since the last listing.
+        """Return True at the first listing, or after a restart or a clock set back in PostgreSQL.
 
-        No mark is valid then. The start of the server is stored for the next call.
+        No earlier mark is valid then. The start of the server is stored for the next call.
         """
         at, answered = listed.started_at, time.monotonic()
         is_set_back = self._watch.observe(at, asked=asked, answered=answered)

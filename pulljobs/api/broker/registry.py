@@ -221,7 +221,10 @@ class ConsumerView(RegistryView):
         }
 
     def delete(self, request: Request, **names: str) -> Response:
-        """Delete the consumer if the caller has seen its newest version and it has no live jobs."""
+        """Delete the consumer and its DEAD jobs, if the caller has seen its newest version.
+
+        Refuse (409) while it has queued or running jobs.
+        """
 
         def check(existing: Consumer | None) -> None:
             if existing is None:

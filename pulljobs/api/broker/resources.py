@@ -38,9 +38,9 @@ from pulljobs.states import State
 from pulljobs.storage.published import MessageJob
 
 CAP: Final = 10_000
-"""Largest number that counts in answers of the API reach."""
+"""Largest number of messages, or of jobs of a consumer, that an answer counts exactly."""
 DISPATCHED: Final = 102
-"""Protocol's status of a message with jobs, and of a scheduled message that was published."""
+"""Protocol's status of a message, and of a scheduled message that was published."""
 ACKNOWLEDGED: Final = 101
 """Protocol's status of a scheduled message that is not published yet."""
 
@@ -97,7 +97,7 @@ def render_job(
 ) -> JobBody:
     """Render a job for the route of one job.
 
-    `message` is None if its partition was dropped, `progress` if the job has reported none.
+    `message` is None if its partition was dropped, `progress` if none is stored.
     """
     consumer, producer = job.consumer, message.producer if message else None
     return {

@@ -1,6 +1,6 @@
 """Routes with the state of the whole broker: /_status, /job-status, /dlq-status and /metrics.
 
-All counts are bounded, so that they are fast.
+Answers in JSON count jobs up to 10,000, so that they are fast.
 """
 
 from collections import defaultdict
@@ -70,7 +70,10 @@ class AppStatus(UserView):
 
 
 class JobStatus(UserView):
-    """View of the counts of jobs by channel, then by the consumer's primary key, then by state."""
+    """View of the counts of jobs by channel, then by the consumer's primary key, then by state.
+
+    DELIVERED jobs are counted among the newest settlements of all consumers.
+    """
 
     needs = {"GET": ["pulljobs.view_job"]}
 

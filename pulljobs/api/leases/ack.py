@@ -1,6 +1,6 @@
 """Route ack: a client reports outcomes with their delays, and may pull the next jobs as well.
 
-Each outcome succeeds or fails by itself.
+Each outcome succeeds or fails by itself. The pull is done only if all of them succeed.
 """
 
 import asyncio

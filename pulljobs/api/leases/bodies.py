@@ -205,7 +205,7 @@ class RenewedBody(TypedDict):
 
 
 class InfoBody(TypedDict):
-    """Counts of a consumer's jobs, each up to 10,000 (then `Capped` is true), and its limits."""
+    """Counts of a consumer's jobs, up to 10,000 each (if `Capped`, maybe more), and its limits."""
 
     NumQueued: Natural
     NumDelayed: Natural

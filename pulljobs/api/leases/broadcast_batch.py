@@ -90,7 +90,7 @@ def _filled_lines(body: bytes) -> Iterator[tuple[int, bytes]]:
 def _pick_fields(given: GivenFields) -> LineBody:
     """Return the unchecked values of a line by the names of its fields.
 
-    Raise InvalidMessage for a field that a line does not have.
+    A field with null is left out if it may be null. Raise InvalidMessage for an unknown field.
     """
     refuse_unknown(LineBody, given, InvalidMessage)
     picked = {
@@ -117,7 +117,7 @@ def _to_draft(given: LineBody) -> Draft:
 def _read_payload(given: LineBody) -> bytes | str:
     """Return the payload of a line: text, or the bytes of a base64 text.
 
-    Raise InvalidMessage if the line has both, neither, or an empty one.
+    Raise InvalidMessage if the line has both, neither, an empty text, or text that is no base64.
     """
     text, encoded = given.get("Payload"), given.get("PayloadBase64")
     if (text is None) == (encoded is None):

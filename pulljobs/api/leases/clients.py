@@ -20,7 +20,7 @@ LONGEST_AGENT: Final = 200
 
 
 class ClientNotes:
-    """Clients that pulled from this process since its last heartbeat, by consumer and name."""
+    """Clients that called this process since its last heartbeat, by consumer and name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -28,7 +28,10 @@ class ClientNotes:
         self._count = 0
 
     def note(self, consumer_id: int, meta: Mapping[str, Any]) -> None:
-        """Note the client of a request, if it sent its name. `meta` is `request.META`."""
+        """Note the client of a request, if it sent a valid name. `meta` is `request.META`.
+
+        Nothing is noted above the limits of clients for each consumer and for the process.
+        """
         name = meta.get("HTTP_X_WORKER_ID")
         if name is None or name in self._notes.get(consumer_id, ()):
             return

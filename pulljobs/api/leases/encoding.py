@@ -1,4 +1,4 @@
-"""Encoding of the answers of the lease protocol as JSON, faster than `json.dumps`."""
+"""Encoding of the answers to pulls, acks and renewals as JSON, faster than `json.dumps`."""
 
 import asyncio
 import json

@@ -99,7 +99,7 @@ class LeaseView(View, Generic[A, T]):
         return []
 
     def _check(self, request: HttpRequest, consumer: Consumer, body: bytes) -> None:
-        """Raise a refusal if the consumer may not pull, or exceeds a rate limit of requests."""
+        """Refuse a push consumer that holds no job of the body, and requests above a rate limit."""
         if consumer.type != Consumer.Type.PULL and not self._holds(consumer, body):
             raise exceptions.push_consumer()
         scope = request.resolver_match.url_name if request.resolver_match else None

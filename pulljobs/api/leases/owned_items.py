@@ -87,8 +87,9 @@ def find_owned(
 ) -> list[dict[int, OwnedItem]]:
     """Return, for each request, the items whose jobs belong to its consumer, by index in the ack.
 
-    An item with the lease token of a cached claim of the consumer is trusted without a query. If
-    the write then finds no such job under the token, `not_owned` checks whose it is.
+    An item without a throttle is trusted without a query if it has the lease token of a cached
+    claim of the consumer. If the write then finds no such job under the token, `not_owned` checks
+    whose it is.
     """
     known = [_find_claims(consumer, items) for consumer, items in asked]
     unknown = {
@@ -105,7 +106,10 @@ def find_owned(
 
 
 def not_owned(items: Iterable[OwnedItem]) -> set[int]:
-    """Return the ids of jobs that do not belong to the consumers of these items, by a query."""
+    """Return the ids of jobs that do not belong to the consumers of these items, by a query.
+
+    If the query fails after a commit, this is logged, and the result is empty.
+    """
     using, consumers = settings().DATABASE, {item.job_id: item.consumer.pk for item in items}
     strange: set[int] = set()
     with transactions.after_commit(using, "the search for the owners of lost jobs"):

@@ -39,7 +39,7 @@ class RenewRequest(NamedTuple):
 
     items: list[RenewItem]
     lease_duration: timedelta | None
-    """Time from now to the new end of the leases, or None for the consumer's lease duration."""
+    """Time from now to the wanted end of the leases, or None for the consumer's lease duration."""
 
 
 class RenewView(LeaseView[RenewRequest, RenewedBody]):

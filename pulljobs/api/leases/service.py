@@ -23,7 +23,7 @@ from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Consumer, Node
 
 SILENCE: Final = 15.0
-"""Seconds without a pass of the waiters' loop after which the process counts as not ready."""
+"""Seconds without a successful pass of the waiters after which the process is not ready."""
 ANSWER_SECONDS: Final = 5.0
 """Time within which the database must answer the check of readiness."""
 MOST_ADDRESSES: Final = 100

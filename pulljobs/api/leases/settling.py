@@ -57,7 +57,7 @@ def settle_together(
     """Write the outcomes of several requests in one transaction. After an error none is written.
 
     The result is None for a request that `settle` has to write alone: it may have to wait for a
-    lock, has many items, names a job twice, or names a job that another of the requests names.
+    lock, has many items, or names a job twice, or a job that an earlier request names.
     """
     few = [(consumer, items) for consumer, items in asked if len(items) <= FEW_ITEMS]
     settled = _settle_few(few)

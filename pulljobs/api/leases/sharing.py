@@ -1,9 +1,10 @@
 """Serving of several requests by shared statements: one finds all callers, one settles all jobs.
 
-A thread takes all requests that came while every thread was busy. So a busy process runs fewer
-statements and commits than it has requests, and a request to an idle process waits for no other.
-What one caller asks for neither delays nor fails the others: shared work waits for no lock of a
-row, and after an error, which leaves nothing written, each request is done alone.
+A thread takes the small requests that came while every thread was busy. So a busy process runs
+fewer statements and commits than it has requests, and a request to an idle process waits for no
+other. What one caller asks for neither delays nor fails the others: shared work waits for no lock
+of a row, and after an error, which leaves nothing written, each request is done alone, unless the
+connection is lost.
 """
 
 import logging
@@ -68,7 +69,7 @@ class LeaseRequest:
     """Body as it was sent, which may be compressed."""
     future: Future[tuple[Consumer, Any]] = field(default_factory=Future)
     context: Context = field(default_factory=copy_context)
-    """Context of the request: log lines on any thread have its id."""
+    """Context of the request, by which log lines of work for it alone have its id."""
 
     @property
     def is_small(self) -> bool:
@@ -98,9 +99,10 @@ class ReadRequest:
 
 
 def serve(requests: Sequence[LeaseRequest], threads: Threads) -> None:
-    """Do the work of requests with the database on this thread, and complete their futures.
+    """Do the work of requests with the database, and complete their futures.
 
-    Requests whose future is cancelled are skipped.
+    Requests whose future is cancelled are skipped. Work that has to be done alone may continue
+    on other threads after the return.
     """
     _serve([each for each in requests if each.future.set_running_or_notify_cancel()], threads)
 
@@ -120,7 +122,8 @@ def _serve(requests: Sequence[LeaseRequest], threads: Threads) -> None:
 def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRequest]:
     """Authenticate all callers by one statement, and return the requests that may go on.
 
-    The futures of the others get their refusals.
+    The futures of the others get their refusals. After an error of the statement the result
+    is empty.
     """
     find = partial(protocol.find_callers, settings().DATABASE, {each.names for each in requests})
     try:

@@ -103,7 +103,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], ApiOperation]] = {
     ("consumer", "GET"): show("consumer", bodies.ConsumerBody),
     ("consumer", "PUT"): put("consumer", bodies.ConsumerBody, bodies.ConsumerFormBody, (404,)),
     ("consumer", "DELETE"): ApiOperation(
-        summary="Delete a consumer that has no live jobs",
+        summary="Delete a consumer that has no queued or running jobs",
         status=204,
         parameters=(UNMODIFIED,),
         refusals=(400, 404, 409, 412),

@@ -50,7 +50,7 @@ Document = dict[str, Any]
 def document() -> Document:
     """Return all routes as an OpenAPI 3.1 document, for docs/openapi.py and tests.
 
-    Raise KeyError for a method of a route without an operation.
+    Methods of routes that have no operation are left out.
     """
     generator: Any = SchemaGenerator  # not typed
     with patched_settings(_settings()):

@@ -69,7 +69,7 @@ class PullRequest(NamedTuple):
 
 
 class PullAnswer(NamedTuple):
-    """Result of a pull: its claim, if it got jobs, and the reason for its status."""
+    """Result of a pull: the reason for its status, and its claim, if any, even without jobs."""
 
     reason: PullReason
     claim: Claim | None = None
@@ -121,7 +121,7 @@ class PendingPull:
     future: Future[PullAnswer] = field(default_factory=Future)
     """Future of the answer. The request cancels it when its client disconnects."""
     reason_if_empty: PullReason = PullReason.NO_MESSAGES
-    """Reason of the answer if no job is available and the pull does not wait."""
+    """Reason of an answer without jobs, if the pull does not wait or repeats a claim."""
     timer: asyncio.TimerHandle | None = None
     context: Context = field(default_factory=copy_context)
     """Context of the request, which gives log lines its id."""

@@ -74,7 +74,7 @@ class WaiterQueue:
 
     @property
     def is_idle(self) -> bool:
-        """True if the queue can be removed: no pull came for a while, and its row is deleted."""
+        """True if the queue can be removed: no pull waits or came lately, and it has no row."""
         is_empty = not self.pulls and not self.row.registered_until
         return is_empty and time.monotonic() - self.joined_at > IDLE_SECONDS
 
@@ -218,8 +218,8 @@ class WaiterQueue:
     def _next_group(self) -> list[PendingPull]:
         """Return the first pulls of the queue that one claim can serve together.
 
-        Their number is bounded by the jobs of the last claim, because collecting hundreds of pulls
-        takes longer than answering one.
+        They are at most twice as many as the jobs of the last claim, or SMALL_GROUP, because
+        collecting hundreds of pulls takes longer than answering one.
         """
         group: list[PendingPull] = []
         wanted, most = 0, settings().MAX_BATCH

@@ -16,8 +16,8 @@ def call_before_end(stop: Callable[[], None]) -> None:
     """Set handlers that call `stop` at SIGTERM or SIGINT, before the server's own handlers run.
 
     A server such as uvicorn notifies applications only after all requests, and so would wait for
-    long polls. Only the main thread can set signal handlers: pulls on other threads, as under WSGI,
-    end when their time is over. Only the first call sets handlers.
+    long polls. Only the main thread can set signal handlers, and its first call does: pulls on
+    other threads, as under WSGI, end when their time is over.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -30,7 +30,7 @@ def call_before_end(stop: Callable[[], None]) -> None:
 
 
 def restore_handlers() -> None:
-    """Restore the server's signal handlers, which `call_before_end` has replaced."""
+    """Restore the handlers that `call_before_end` has replaced, if this is the main thread."""
     if threading.current_thread() is threading.main_thread():
         for number in list(_before):
             signal.signal(number, _before.pop(number))

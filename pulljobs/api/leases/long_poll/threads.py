@@ -54,7 +54,10 @@ class DatabaseThreads:
         return self._claiming[claiming_for % THREADS].submit(self.run, work)
 
     def serve(self, request: LeaseRequest) -> None:
-        """Serve a request on the next free thread, together with others that arrive until then."""
+        """Serve a request on the next free thread.
+
+        Small requests that arrive until then are served together.
+        """
         if not request.is_small:
             self.call(partial(sharing.serve, [request], self))
             return

@@ -58,7 +58,7 @@ class WaiterRow:
         return self.most_waiting != self.registered or self.registered_until < soon
 
     async def write(self) -> int:
-        """Write the row, under its lock. Return how many long polls wait in other processes."""
+        """Write the row, whose lock the caller holds. Return how many long polls wait elsewhere."""
         waiting, now = self.counted, time.monotonic()
         args = [self.consumer_id], self._waiters.node_id, PATIENCE, [waiting]
         write = partial(listen.wait, self._puller.using, *args)

@@ -49,9 +49,9 @@ class Waiters:
     def __init__(self) -> None:
         self.node_id: UUID = uuid4()
         self.ticked = time.monotonic()
-        """Monotonic time of the last pass of the loop that keeps the rows of this process."""
+        """Monotonic time of the last successful pass of the loop that keeps this process's rows."""
         self.clients = ClientNotes()
-        """Clients that pulled since the last heartbeat."""
+        """Clients that pulled, acked or renewed since the last heartbeat."""
         self._address = self._sent_address = settings().ADDRESS
         self._using = settings().DATABASE
         self._threads = DatabaseThreads()
