@@ -301,7 +301,10 @@ class TestCommand:
         with pytest.raises(CommandError, match="is a hidden file, which Spark ignores: rename it"):
             self.run(path, "--channel", channel)
 
-    @pytest.mark.parametrize("line", ['{"payload": 1}{"payload": 2}', '[{"payload": 1}] x'])
+    @pytest.mark.parametrize(
+        "line",
+        ['{"payload": 1}{"payload": 2}', '{"payload": 1}, {"payload": 2}', '[{"payload": 1}] x'],
+    )
     def test_a_line_that_goes_on_behind_its_object_is_refused(
         self, spark: SparkSession, tmp_path: Path, channel: str, line: str
     ) -> None:
@@ -310,6 +313,8 @@ class TestCommand:
         path.write_text(line)
         with pytest.raises(CommandError, match="goes on behind its object"):
             self.run(path, "--channel", channel)
+        with pytest.raises(CommandError, match="1 rows can't be published"):
+            self.run(path, "--channel", channel, "--whole")
 
     def test_headers_that_are_no_json_are_a_bad_row(
         self, spark: SparkSession, tmp_path: Path, channel: str

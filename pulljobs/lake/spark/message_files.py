@@ -132,8 +132,8 @@ def _ends(line: Column, options: Mapping[str, str]) -> Column:
 
     Spark's parser ignores the rest of a line.
     """
-    array = F.concat(F.lit("["), line, F.lit("]"))
-    return F.from_json(array, "array<string>", options).isNotNull()
+    array = F.from_json(F.concat(F.lit("["), line, F.lit("]")), "array<string>", options)
+    return F.coalesce(F.size(array) == 1, F.lit(False))
 
 
 def _csv(spark: SparkSession, paths: Sequence[str], types: Mapping[str, str]) -> DataFrame:
