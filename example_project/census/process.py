@@ -1,4 +1,4 @@
-"""Processes of the demo, restarted after a kill: its worker, and the service of its lake."""
+"""Processes of the demo: its worker, restarted after a kill, and the service of its lake."""
 
 import os
 import signal
@@ -44,9 +44,9 @@ class Service:
         self.stop()
 
     def keep(self) -> None:
-        """Restart the process if a signal ended it. The demo calls this a few times a second.
+        """Restart the process if it has ended. The demo calls this at least once a second.
 
-        Raise CommandError if it ended with an error.
+        Raise CommandError if it ended with an error, and not by a signal.
         """
         code = self._process.poll()
         if code is None:

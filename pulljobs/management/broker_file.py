@@ -67,7 +67,7 @@ class BrokerFile:
     skipped: list[str] = field(default_factory=list)
     """Sentence for each entry that cannot be used."""
     elsewhere: list[str] = field(default_factory=list)
-    """Sentence for each section that a Django project configures elsewhere."""
+    """Sentence for each other section, and advice on settings of PULLJOBS."""
 
 
 def read_broker_file(path: Path) -> BrokerFile:

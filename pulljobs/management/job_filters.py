@@ -39,10 +39,10 @@ def add_filters(parser: ArgumentParser, *, has_reason: bool) -> None:
 
 
 def select(options: dict[str, Any], states: tuple[str, ...]) -> tuple[Selection, str]:
-    """Return the selection of jobs in `states` that the options make, and a text that names it.
+    """Return the selection of jobs that the options make, and a text that names it.
 
-    Raise ConfigurationError for an unknown name, for ids combined with filters, and if neither ids
-    nor filters nor `--all` are given.
+    Without ids and `--state` it has jobs in `states`. Raise ConfigurationError for an unknown name,
+    for ids combined with filters, and if a verb with `--all` gets neither that nor ids nor filters.
     """
     if given := options.get("jobs"):
         return _chosen(options, given)

@@ -46,7 +46,7 @@ DATABASE_ERRORS: Final = (
     psycopg.OperationalError,  # from connections that Django does not own
     psycopg.InterfaceError,
 )
-"""Errors of the connection to the database."""
+"""Errors of the database's operation, such as a lost connection or a timeout."""
 
 
 class Command(BaseCommand):

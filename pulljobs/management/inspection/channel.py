@@ -47,7 +47,7 @@ def inspect(name: str) -> CommandResult:
 
 
 def list_all() -> CommandResult:
-    """Return a list of the channels by name."""
+    """Return a list of the channels by name, at most `MAX_LISTED`, and the number of all."""
     rows = Channel.objects.using(settings().DATABASE).annotate(
         subscribed=Count("consumers", Q(consumers__deleted_at=None))
     )

@@ -46,7 +46,7 @@ def inspect(text: str) -> CommandResult:
 
 
 def list_all() -> CommandResult:
-    """Return a list of the running nodes."""
+    """Return a list of the nodes that did not stop and had a heartbeat within a day."""
     frame = shared.read_status(shared.NODE_PARTS)
     lines = list(render_nodes(frame, ViewSize()))
     content = {"nodes": [json_content.node_content(worker) for worker in frame.workers]}

@@ -5,7 +5,7 @@
     inspect job d3k2v1g0000a1b2c3d4g
     inspect node web-1:4711
 
-Without a name it lists the channels, the consumers or the running nodes.
+Without a name it lists the channels, the consumers or the nodes that did not stop.
 """
 
 from argparse import ArgumentParser

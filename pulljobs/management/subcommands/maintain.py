@@ -1,6 +1,7 @@
 """Create partitions ahead, and drop those older than PULLJOBS['RETENTION'].
 
-Run it as the owner of the tables: for any other role the exit code is 1.
+It also deletes other outdated rows. Run it as the owner of the tables: for any other role the exit
+code is 1, and only those rows are deleted.
 """
 
 from dataclasses import replace

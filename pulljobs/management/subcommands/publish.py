@@ -6,7 +6,8 @@
 
 Without --content-type, JSON objects and arrays are sent as JSON, other text as text, and the rest
 as bytes. Messages have no producer unless --producer names one. With --lines, every line that is
-not empty is a message. All lines are published, or none.
+not empty is a message. An invalid line prevents all of them. A line that a full key refuses is left
+out, and the exit code is 1.
 """
 
 import json

@@ -127,7 +127,7 @@ class Command(BaseCommand):
 
 
 def _prepare() -> None:
-    """Create the tables and partitions, and the rows of the channels and consumers."""
+    """Create tables, partitions, channels and consumers, and end what an earlier demo repeats."""
     call_command("migrate", verbosity=0, interactive=False)
     operating.maintain()
     handlers.autodiscover()
