@@ -38,7 +38,7 @@ END $$
 
 
 ATTEMPTS: Final = 5
-"""Tries after deadlocks with a thread or process of the test that still reads."""
+"""Tries in all, after deadlocks with a thread or process of the test that still reads."""
 
 
 def empty_tables(*_case: Any) -> None:

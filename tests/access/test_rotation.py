@@ -63,8 +63,10 @@ def test_who_can_t_be_opened_is_named_and_still_known(capsys: pytest.CaptureFixt
     with sealed_by(new_key()):
         *_others, billing = token_holders()
     Channel.objects.update(token_sealed="")
+    stored = Producer.objects.values().get(), Consumer.objects.values().get()
     with sealed_by(new_key()):
         output = rotate(capsys)
+        assert (Producer.objects.values().get(), Consumer.objects.values().get()) == stored
         assert output == {
             "resealed": 0,
             "kept": 0,

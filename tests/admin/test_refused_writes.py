@@ -126,7 +126,7 @@ def test_another_error_stays_an_error(pause: Callable[[DatabaseError], list[str]
 def test_a_database_that_does_not_answer_is_named(
     url: str, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page works where the database of the users answers."""
+    """If that of the users answers, the page is a 503 that names the database of the jobs."""
     down = OperationalError("connection to server failed:\n<b>")
     monkeypatch.setattr("pulljobs.storage.nodes.clock", Mock(side_effect=down))
     monkeypatch.setattr("pulljobs.storage.all_jobs.window", Mock(side_effect=down))

@@ -92,6 +92,7 @@ def test_pages(orders: Subscription, manager: Manager) -> None:
     made = [job_in(State.DEAD, orders) for _ in range(30)]
     first = manager.get(DLQ).json()
     second = manager.get(first["Pages"]["next"]).json()
+    assert len(first["DeadJobs"]) == 25
     urls = [dead["JobRequeueURL"] for dead in first["DeadJobs"] + second["DeadJobs"]]
     assert urls == [
         f"{DLQ[:-4]}/job/{ids.encode(id)}/requeue-dead-job" for id in sorted(made)[::-1]

@@ -458,7 +458,7 @@ SLOW = 0.01
 
 
 def test_failures_raise_the_back_off_step_by_step() -> None:
-    """Three failures open the circuit. Single messages then come after 0.2, 0.4, 0.8 and 0.8 s."""
+    """While single messages fail, the pause before the next one doubles from 0.2 s up to 0.8 s."""
     broker = filled(100)
 
     def handle(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""A worker of the tests: `python -m tests.client.worker URL plain|async [RECORDS]`."""
+"""A worker of the tests: `python -m tests.client.worker URL plain|async`."""
 
 import asyncio
 import sys

@@ -1,7 +1,7 @@
 """Run the tests of the core as if Spark were not installed: python -m tests.compat.without_lake.
 
-Arguments are those of pytest. The default is every test of the core. Imports of the lake and of
-what it needs fail.
+Arguments are those of pytest. The default is every test of the core. Imports of the lake, schedules
+and workflows, and of what they need, fail.
 """
 
 import sys
@@ -32,11 +32,11 @@ ELSEWHERE: Final = (
     "tests/compat",
     "tests/quality",
 )
-"""Tests that need the lake, and tests of sources and documents, which include the lake's."""
+"""Tests of the refused apps, and tests of sources and documents, which include theirs."""
 
 
 class Refusal(MetaPathFinder):
-    """Import finder that refuses the modules of the lake and of Spark, as if not installed."""
+    """Import finder that refuses the modules in `REFUSED`, as if they were not installed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

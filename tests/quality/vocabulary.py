@@ -99,9 +99,6 @@ FORBIDDEN_FUNCTIONS: Final[Mapping[str, str]] = {
 }
 """Forbidden names of functions, except for methods whose base class may prescribe the name."""
 
-VERBS_IN_S: Final = frozenset({"bias", "bus", "canvas", "focus", "has"})
-"""Imperatives that end with one s, in place of the third person: none of them is a plural."""
-
 NOT_PARTICIPLES: Final = frozenset({
     "bring", "embed", "exceed", "feed", "ping", "proceed", "seed", "shed", "speed", "string",
 })  # fmt: skip

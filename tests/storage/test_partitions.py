@@ -147,7 +147,7 @@ def test_both_kinds_of_rows_go_to_their_day() -> None:
 
 
 def test_partitions_have_what_their_parent_has() -> None:
-    """A partition has the indexes, defaults and checks of its parent."""
+    """A partition has as many valid indexes, defaults and checks as its parent."""
     list(partition_making.make_ahead(USING, 0))
     for table in partitions.PARTITIONED:
         name = f"{table}_{today():%Y%m%d}"

@@ -113,15 +113,16 @@ def test_consumers_are_read_again_only_after_a_change(
     with registry_of_its_own():
         consumer = pushed(name="a")
         served = subscriptions_of(push_delivery())
-        [first] = served.current()
+        [before] = served.current()
         with django_assert_num_queries(0, using=USING):
             served.current()
         for changed in (consumer, consumer.channel):
             changed.name += "2"
             changed.save()
-        [second] = served.current()
-        assert second.handler.names == (consumer.channel.name, "a2")
-        assert first is not second
+            [after] = served.current()
+            assert after.handler.names == (consumer.channel.name, "a2")
+            assert after is not before
+            before = after
 
 
 def test_changes_of_many_consumers_are_looked_for_on_a_thread(

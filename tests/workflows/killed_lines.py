@@ -78,7 +78,7 @@ def work(code: CodeType) -> None:
 
 
 def kill_at_line(frame: FrameType, event: str, result: Any) -> Any:
-    """Kill this process once, before the line whose number equals the order number of the run."""
+    """Kill this process once, before the line with the number of the order, or after `LAST`."""
     order = frame.f_locals["run"].input["order"]
     is_due = frame.f_lineno == order if event == "line" else event == "return" and result
     if is_due and (event == "line" or order == LAST) and not (FOLDER / str(order)).exists():

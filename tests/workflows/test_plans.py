@@ -188,7 +188,7 @@ def test_every_statement_is_known() -> None:
 
 
 def test_no_large_table_is_scanned() -> None:
-    """No statement scans a large table, in any session setting, with and without statistics."""
+    """No statement scans a large table in any session setting. Those of `LATER` need statistics."""
     drop_days()
     query(FORGET.replace("%", "%%"))
     query(f"TRUNCATE {', '.join(TABLES)}")  # or earlier tests leave the numbers of their rows

@@ -412,7 +412,7 @@ def test_what_was_pulled_before_the_consumer_was_turned_to_push_is_ended(puller:
 
 
 def test_deliveries_are_bounded(puller: Puller) -> None:
-    """If the lease of its last delivery expires, the job dies once, however many reapers run."""
+    """If the lease of its last delivery expires, the job dies once, however often it is reaped."""
     Consumer.objects.update(max_deliveries=2, retry_delays=[0.0])
     publish()
     for deliveries in (1, 2):

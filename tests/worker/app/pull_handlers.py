@@ -112,7 +112,7 @@ async def forked_async(job: ClaimedJob) -> int:
 
 @handler(channel="terminated", consumer="plain")
 def terminated(job: ClaimedJob) -> int | None:
-    """Fork processes and terminate them, as pools do. Return the first unexpected exit code."""
+    """Fork processes and terminate them, as pools do. Return -SIGTERM or another exit code."""
     context = multiprocessing.get_context("fork")
     for seconds in (0.3, 0, 0, 0, 0):
         process = context.Process(target=time.sleep, args=(60,), daemon=True)

@@ -360,7 +360,7 @@ def test_a_workflow_that_can_not_work_is_refused(options: dict[str, Any]) -> Non
 
 
 def test_claims_of_runs_do_not_wait_for_the_disk(bench: Bench) -> None:
-    """Claims of runs need no flush, as no run can write under a claim that a crash has lost."""
+    """Workflows are fenced: no run can write under a claim that a crash has lost."""
     bench.workflow(lambda run: None)
     [registered] = handlers.registered()
     assert registered.is_fenced
