@@ -113,8 +113,8 @@ def act(event: Event, job_ids: Iterable[int], *, by: str, at: datetime | None = 
 def proceed(seconds: float, entry_id: int | None = None) -> bool:
     """Carry out unfinished actions, all or only that of `entry_id`, for about `seconds`.
 
-    Return True if work is left when the time is over. Actions that other processes carry out at the
-    moment do not count.
+    Return True if work may be left when the time is over. Actions that other processes carry out at
+    the moment do not count.
     """
     using = settings().DATABASE
     until = time.monotonic() + seconds

@@ -21,7 +21,8 @@ LONGEST_PAUSE: Final = 0.5
 def get(id: int | str) -> JobView:
     """Return the job, live or archived, or raise UnknownJob if it is neither.
 
-    The id is a number, or the text that the API, the admin and commands show.
+    The id is a number, or the text that the API, the admin and commands show. Raise ValueError for
+    other text.
     """
     number = ids.number_of(id) if isinstance(id, str) else id
     is_possible = ids.find_number(number) is not None
@@ -34,8 +35,8 @@ def get(id: int | str) -> JobView:
 def wait(id: int | str, timeout: float | timedelta) -> JobView | None:
     """Wait for the job to be DELIVERED or DEAD and return it, or None after `timeout`.
 
-    A number as `timeout` is in seconds. Raise PulljobsError inside a transaction, which would never
-    see the settlement.
+    A number as `timeout` is in seconds. Raise what `get` raises, and PulljobsError inside a
+    transaction, which would never see the settlement.
     """
     if in_transaction(settings().DATABASE):
         raise PulljobsError(

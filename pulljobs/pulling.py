@@ -121,7 +121,7 @@ class Puller:
     via: str = Lease.Via.WORKER
     node_id: UUID | None = None
     timeout: timedelta = timedelta()
-    """Time limit of the handler. Leases can be renewed for at least this long."""
+    """Time for which leases can be renewed at least. The worker sets it by the time limit."""
     _raw: weakref.ref[object] | None = None
     _server: datetime | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)

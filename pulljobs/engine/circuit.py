@@ -4,8 +4,8 @@
                 success between them open the circuit at level 1.
     OPEN        No job may be claimed for `initial` x 2^level seconds, at most `longest`.
     HALF_OPEN   One job may be claimed, the probe. Its success lowers the level, its failure raises
-                it. At level 0 the circuit is closed, at others it is open again. Another probe
-                follows if the end of the probe is neutral.
+                it if the pause can grow. At level 0 the circuit is closed, at others it is open
+                again. Another probe follows if the end of the probe is neutral.
 
 A job that has failed already is not used as the probe. When it is claimed, it is given back once,
 so that the next claim gets another job. If it is claimed again, it runs next to the probe, one such
@@ -92,11 +92,11 @@ class Circuit:
     longest: float
     after: int
     strategy: Callable[[float], float] = float
-    """Function from the seconds of a level to the seconds to wait, which adds jitter."""
+    """Function from the seconds of a level to the seconds to wait, which may add jitter."""
     level: int = 0
     blocked_until: float = 0.0
     ticket: int = 0
-    """Number of the last change, which claims note. Results of claims before it are ignored."""
+    """Number of the last change, which claims note. Results of claims before it change no level."""
     next_ticket: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
     """Function that returns a higher number at every call. Circuits of one consumer share it."""
     _failing: dict[Hashable, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Circuit:
         return self._change(1, now)
 
     def seconds(self, level: int) -> float:
-        """Return how many seconds the circuit is open at a level, which failed probes raise."""
+        """Return how many seconds the circuit is open at a level, without its `strategy`."""
         return min(self.initial * 2.0**level, self.longest)
 
     def _admit_known(self, job: Hashable) -> float:

@@ -155,8 +155,9 @@ def release(
 ) -> Settlement:
     """Return the outcome that queues a job again uncharged, by default without a delay.
 
-    The tokens of rate limits that the job took are given back, unless it may have run (`started`
-    is True). The attempt gets the text `error`, the job keeps the error of its last failure.
+    The tokens of rate limits that the job took are given back, unless it may have run: `started` is
+    True, or its run has begun. The attempt gets the text `error`, the job keeps the error of its
+    last failure.
     """
     return Settlement(held, Event.RELEASE, delay=after, started=started, error=error)
 

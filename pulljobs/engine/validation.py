@@ -1,7 +1,7 @@
 """Messages before they are stored: validation, parameters of publish statements, and results.
 
-Every publisher validates with `checked`: the functions of `pulljobs.publishing`, the API, and the
-tasks of Spark, which run without Django.
+Every publisher validates with `checked`, or a payload without options with `bare`: the functions of
+`pulljobs.publishing`, the API, and the tasks of Spark, which run without Django.
 """
 
 import json

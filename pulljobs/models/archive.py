@@ -43,9 +43,9 @@ class Attempt(models.Model):
 
 
 class ArchivedJob(models.Model):
-    """Settlement of a job. Rows are only inserted, and deleted by dropping the partition of a day.
+    """Settlement of a job, which only the lake changes, to erase or to renumber it.
 
-    The table is partitioned by `id`, which contains the time of the settlement.
+    The partitions are of days, by the time in `id`. Rows are deleted by dropping a partition.
     """
 
     id = models.BigIntegerField(primary_key=True, db_default=TimeOrderedId(), editable=False)

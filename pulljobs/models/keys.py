@@ -47,9 +47,9 @@ class BoundedKey(models.Model):
 class FlowKey(models.Model):
     """Key of a consumer whose keys take turns, with its turn and the state of its limits.
 
-    A claim serves the keys with the earliest `turn_at` and gives them new turns behind all others.
-    A slot of a key is room for a job in flight. The row is deleted with the last job of its key,
-    unless it has tokens, a throttle or a weight to keep.
+    A claim serves the keys with the highest `turn_rank`, then the earliest `turn_at`, and gives
+    them new turns behind all others. A slot of a key is room for a job in flight. The row is
+    deleted with the last job of its key, unless it has tokens, a throttle or a weight to keep.
     """
 
     pk = models.CompositePrimaryKey("consumer_id", "key")

@@ -7,7 +7,7 @@ from pulljobs.models.fields import TimeOrderedId, TransactionNumber
 
 
 class Message(models.Model):
-    """Published message. A publish writes it once, and nothing changes it.
+    """Published message, which only the lake changes, to erase or to renumber it.
 
     Its id begins with the time, and the table has one partition for the ids of each day. No foreign
     key refers to it, so that an old partition can be dropped without a check of other tables.

@@ -146,7 +146,7 @@ def problems(channel: str, consumer: str, given: Mapping[str, Any]) -> list[str]
 
 
 def group_problems(name: object, limits: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each error in the declaration of a limit group."""
+    """Return sentences on what is wrong in the declaration of a limit group."""
     if not isinstance(name, str):
         return [f"Its name must be text, not {name!r}."]
     if wrong := wrong_limits(limits):

@@ -9,7 +9,7 @@ CAP: Final = 10_000
 
 
 class StatusRow(NamedTuple):
-    """Counts of a consumer's jobs from one snapshot, none above CAP: a row of status.sql."""
+    """Counts of a consumer's jobs from one snapshot, by state at most CAP: a row of status.sql."""
 
     now: datetime
     ready: int

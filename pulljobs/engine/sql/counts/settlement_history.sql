@@ -1,4 +1,4 @@
--- Read counts of settlements, and the settlements that are not counted yet, in one snapshot: no settlement is missing or counted twice.
+-- Read counts of settlements, and the settlements that are not counted yet, in one snapshot: no settlement is counted twice.
 -- Event: none.
 -- Parameters: those of fragments/uncounted_settlements.sql; periods text[], since, until timestamptz[], are_drawn, with_times boolean[]
 --   (of one length): which counts, of which of the two lists of consumers, and whether with histograms; drawn_ids, listed_ids bigint[]:
