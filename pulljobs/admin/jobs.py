@@ -244,8 +244,8 @@ class JobAdmin(JobRowsAdmin):
     def _press(self, request: HttpRequest, job_id: int) -> HttpResponse:
         """Do the action of a pressed button to a job, and redirect to its page or to the list.
 
-        To reschedule it, redirect to the page that asks for the time instead. A message to the user
-        says so if the state of the job no longer allows the action.
+        To reschedule it, redirect to the page that asks for the time. If the state of the job no
+        longer allows the action, a message says so.
         """
         event = operations.BY_SLUG.get(request.POST[BUTTON])
         if event not in operations.offered(request, None) or event is None:

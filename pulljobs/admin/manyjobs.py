@@ -65,8 +65,7 @@ class WhenForm(forms.Form):
 def links(request: HttpRequest) -> list[ActionLink]:
     """Return links to the actions that the user may do to all jobs of the list.
 
-    There are none while the list is searched for a text, because the search compares only some of
-    the jobs with it.
+    There are none while the list is searched for a text, because a page compares only some jobs.
     """
     if request.GET.get("q") and (
         search.is_for_text(request.GET) or not list_query.select_jobs(request.GET).among

@@ -1,7 +1,6 @@
 """Views that pause a channel or consumer, or give a channel, producer or consumer a new token.
 
-These models are the token holders: each has a token for the HTTP API. Every action is recorded in
-the audit trail.
+They are token holders: each has a token for the HTTP API. The audit trail records every action.
 """
 
 from datetime import datetime, timedelta

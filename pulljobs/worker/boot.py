@@ -68,7 +68,7 @@ def _collect_less() -> None:
     """Collect garbage from now on, but less often, and never scan the imported modules.
 
     Imports stay for good, and claimed jobs are thousands of objects without cycles. Scanning them
-    again and again took a third of the processor time of small jobs.
+    took a third of the processor time of small jobs.
     """
     gc.freeze()
     _, second, third = gc.get_threshold()

@@ -106,7 +106,7 @@ class Child:
         self._watchdog_runner = Runner("watchdog", self._make_watchdog())
 
     def register(self) -> None:
-        """Create the node row of this process. Raise a database error if that fails."""
+        """Create the node row of this process."""
         name = self._limits.WORKER_ID or socket.gethostname()
         nodes.register(self._limits.DATABASE, self._order.node_id, f"{name}:{os.getpid()}")
 
@@ -219,7 +219,7 @@ class Child:
     def _flush_last(self, stop_by: float) -> None:
         """Wait until only jobs whose handlers go on are in flight, then stop flusher and renewer.
 
-        Wait for the renewal of `stop_charging`, too, but for all not much longer than `stop_by`.
+        Wait for the renewal of `stop_charging`, too, but not much longer than until `stop_by`.
         """
         now = time.monotonic()
         deadline = max(now, min(stop_by, now + EARLY_FLUSH)) + LAST_FLUSH

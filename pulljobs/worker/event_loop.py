@@ -63,8 +63,7 @@ class EventLoop:
         """Decide the outcomes of stuck handlers. The watchdog calls this at each of its passes.
 
         Give up cancelled handlers that do not end, and cancel handlers whose lease is over. If the
-        loop had no heartbeat for `patience` seconds, retry the job whose handler blocks it, and
-        charge that job.
+        loop had no heartbeat for `patience` seconds, retry and charge the job that blocks it.
         """
         self.give_up(CANCEL_GRACE)
         for tasks in self._all_tasks:

@@ -89,8 +89,8 @@ async def aperform(job: ClaimedJob) -> Settlement | None:
 def outcome_of_cancelled(run: HandlerRun) -> Settlement | None:
     """Return the outcome to write for a cancelled run.
 
-    What the handler reported before by a call counts. Return None if the lease is lost, or the job
-    was delivered before its run (ACK_FIRST).
+    What the handler reported by a call counts. Return None if the lease is lost, or the job was
+    delivered before its run (ACK_FIRST).
     """
     job = run.job
     if run.cancel_reason is CancelReason.LOST:
@@ -152,8 +152,7 @@ async def _arun(job: ClaimedJob) -> Any:
 def _settle_first(job: ClaimedJob) -> Settlement | None:
     """Deliver the job before its run (ACK_FIRST). Return the outcome to write if it can't start.
 
-    None with `job.taken_away` means that the lease is lost. None without it means that the handler
-    may run.
+    With None the lease is lost if `job.taken_away` is True, and otherwise the handler may run.
     """
     try:
         finished = _finish(job, outcomes.deliver(job.held, run=job))
@@ -200,7 +199,7 @@ def _run_in_transaction(job: ClaimedJob) -> None:
     with transactions.committing(partial(_emit_failure, job)) as check:
         outcome = _outcome_of_return(job, _run(job.handler.function, job))
         check()
-        if job.taken_away:  # Over its time limit: another outcome is about to be written.
+        if job.taken_away:  # Lost, or over its time limit: another outcome is about to be written.
             raise LeaseLost(job.id)
         end_now(job)
         with keeping_plans(settings().DATABASE):

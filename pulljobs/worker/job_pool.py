@@ -67,7 +67,7 @@ class StartPace:
 class ClaimAhead:
     """Estimate of how many more jobs a pool could start soon, from its runs and waiting jobs.
 
-    Each slot of the pool runs one job at a time. The jobs start in the order of their claims.
+    The jobs start in the order of their claims.
     """
 
     def __init__(self, slots: range, runs: HandlerRuns) -> None:

@@ -16,10 +16,7 @@ IDLE_SECONDS: Final = 60.0
 
 
 class DeadChild(NamedTuple):
-    """Node of a dead child, and the ids of those of its jobs that are charged for its death.
-
-    All its other jobs are released.
-    """
+    """Node of a dead child, and the ids of its jobs that are charged. The others are released."""
 
     node_id: UUID
     started: frozenset[int]
@@ -28,8 +25,8 @@ class DeadChild(NamedTuple):
 class LeaseRecovery:
     """Loop of the supervisor that gives back the jobs of dead children, and retries after errors.
 
-    It also writes which jobs run in a silent child, whose handler keeps the interpreter to itself.
-    If leases expire meanwhile, a reaper gives back their jobs, and nothing is left to recover.
+    It also writes which jobs run in a silent child. If leases expire meanwhile, a reaper gives back
+    their jobs, and nothing is left to recover.
     """
 
     def __init__(self, using: str) -> None:

@@ -26,8 +26,7 @@ class WakeupListener:
     ) -> None:
         """`wake` gets ids of consumers with jobs, or None for all. `check_leases` gets job ids.
 
-        `wakers` has functions of other loops by the PostgreSQL channel whose notifications call
-        them.
+        `wakers` has functions of other loops by the PostgreSQL channel that calls them.
         """
         self._using, self._wake, self._check_leases = using, wake, check_leases
         self._wakers = wakers

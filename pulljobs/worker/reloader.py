@@ -4,8 +4,8 @@ A watching process notices changes with Django's `autoreload` and runs the worke
 After a change it stops that worker as SIGTERM does: running jobs get their time, waiting jobs are
 released without counting a retry. After a worker that failed, the next change starts another.
 
-Django's own `run_with_reloader` is not used: it runs the command in a thread that gets no signals,
-and it ends the process at once, which would leave running jobs to their leases.
+Django's own `run_with_reloader` would run the command in a thread that gets no signals, and end the
+process at once, which leaves running jobs to their leases.
 """
 
 import logging

@@ -52,8 +52,8 @@ def format_report(
 ) -> Iterator[str]:
     """Yield a line for each loop, running job and circuit, and one with all counts.
 
-    The line of a job names the place in its code, where `find_frame` returns the frame at which an
-    async handler waits, or else that of its thread is known.
+    The line of a job has the place in its code, if it is known. `find_frame` returns the frame at
+    which an async handler waits.
     """
     for name, loop in report["loops"].items():
         state = "dead" if not loop["alive"] else "asleep"

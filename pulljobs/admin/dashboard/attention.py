@@ -32,8 +32,7 @@ def rank(findings: Sequence[Attention]) -> list[Attention]:
 def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
     """Return the headline: how many findings there are, or that nothing needs attention.
 
-    `is_whole` is False if parts of the page could not be read. Then the headline does not say that
-    all is well.
+    It is not the latter if `is_whole` is False, because parts of the page could not be read.
     """
     if not findings:
         if not is_whole:

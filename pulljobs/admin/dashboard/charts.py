@@ -1,10 +1,9 @@
 """Charts as SVG, drawn on the server without a script, so that a strict CSP allows them.
 
 A chart is as wide as its container and has a fixed height. Its shapes are in an inner SVG of 100 by
-100 that is stretched. Its texts are in the outer SVG with positions in per cent, so they are not
-stretched. Colours and strokes are classes of the style sheet, for both themes. Every column, but of
-a sparkline, has a `<title>`, which browsers show as a tooltip, and the page has the same figures as
-a table next to the chart.
+100 that is stretched. Its texts are in the outer SVG with positions in per cent. Colours and
+strokes are classes of the style sheet, for both themes. Except in a sparkline, every column has a
+`<title>`, which browsers show as a tooltip, and the figures are in a table next to the chart, too.
 """
 
 import math
