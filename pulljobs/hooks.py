@@ -13,7 +13,7 @@ The app fills them in its `AppConfig.ready()`. The core reads them and never imp
     api_operations      descriptions of these routes for the OpenAPI document
     api_scopes          names of these routes, the keys of PULLJOBS['THROTTLES'] for them
     roles               roles of `manage.py pulljobs grants`
-    statements          statements that replace those of the core
+    statements          statements by which `verify` replaces those of the core
     worker_loops        loops of every worker process
     worker_endings      functions that a worker process calls after it wrote its last outcome
     app_tables          privileges of the role `app` on tables of other apps
@@ -156,7 +156,7 @@ explainers: Final[list[str]] = []
 test_tools: Final[dict[str, str]] = {}
 """Functions by the name under which `pulljobs.testing` offers them."""
 kill_listeners: Final[list[str]] = []
-"""Functions `(job_ids)`, called after an operator has killed jobs."""
+"""Functions `(job_ids)`, called after an operator has killed jobs, but not after a purge."""
 redrive_listeners: Final[list[str]] = []
 """Context managers `(job_ids)` in which an operator redrives those of the jobs that are DEAD."""
 job_links: Final[list[str]] = []
@@ -167,7 +167,7 @@ node_reports: Final[dict[str, str]] = {}
 A worker process calls them once, when it starts.
 """
 statements: Final[dict[str, str]] = {}
-"""Names of statements, by the name of the core's statement with the same parameters."""
+"""Names of statements for `verify`, by the name of the core's with the same parameters."""
 
 
 def add(names: list[str], name: str) -> None:

@@ -78,7 +78,7 @@ def delivery(function: Callable[[Any], Any], names: tuple[str, str]) -> Callable
 
 
 def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Return a context manager that continues the trace of the sender of these headers."""
+    """Return a context manager that continues the trace of these headers, unless a span is open."""
     if not _is_on:
         return nullcontext()
     from pulljobs.engine import spans

@@ -114,6 +114,7 @@ class JobView(NamedTuple):
     result: Any
     available_at: datetime | None
     claimed_at: datetime | None
+    """Time of the first claim of a live job, or of the claim that settled it."""
     settled_at: datetime | None
     started_at: datetime | None
     """Start of the run that settled the job. None until then, or if the holder reports no runs."""

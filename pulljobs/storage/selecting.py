@@ -18,7 +18,7 @@ from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, merged
 COLUMNS: Final = ("id", "consumer_id", "state", "reason", "key")
 FEW: Final = 1_000
 ROWS: Final = 60_000
-"""Maximum number of ids that are read for all consumers together."""
+"""Number of ids that are read for all consumers together, but FEW of each at least."""
 ALL_STATES: Final = tuple(sorted(LIVE))
 Row = Mapping[str, Any]
 

@@ -22,7 +22,7 @@ DISCOVERING: Final = 0.005
 LISTED: Final = 1_000
 """Keys that get turns in the order of their names, before all jobs of a backlog were looked at."""
 MOST_KEYS: Final = 1_000
-"""Keys that a claim reads in one statement at most, if the first have no slot or token."""
+"""Keys up to which a claim reads more and more, if the first have no slot or token."""
 
 
 class _Discovery(NamedTuple):
