@@ -27,7 +27,7 @@ from pulljobs.models import Consumer, Job, Lease, LimitGroup
 from pulljobs.models.flow import FlowLimits
 from pulljobs.states import State
 from pulljobs.storage import backlog, dead, leases
-from pulljobs.storage.backlog import count_jobs
+from pulljobs.storage.backlog import JobCounts, count_jobs
 from pulljobs.storage.jobs import stats
 
 UNREAPED: Final = timedelta(seconds=30)
@@ -36,6 +36,7 @@ LONG_QUEUE: Final = timedelta(hours=1)
 """Time in which a consumer with a rate should be able to claim its ready jobs."""
 LOOKED_AT: Final = 100_000
 MOST_READY: Final = 10_000
+"""Ready jobs of a consumer from which on `slow_rates` estimates their number."""
 COUNTED: Final = 1_000
 
 
@@ -99,7 +100,7 @@ def _bounded_jobs(consumer: Consumer) -> list[str | None]:
 def slow_rates() -> Iterator[Finding]:
     """Report consumers and limit groups whose ready jobs take over an hour at their rate limit.
 
-    At most 10,000 ready jobs of a consumer are counted, each as one token.
+    Each job counts as one token.
     """
     using = settings().DATABASE
     rows = Consumer.objects.using(using).filter(deleted_at=None).select_related("channel")
@@ -114,16 +115,24 @@ def slow_rates() -> Iterator[Finding]:
 def _slow_rate(name: str, limited: FlowLimits, consumer_ids: list[int]) -> Iterator[Finding]:
     """Yield a finding if claiming the ready jobs takes over an hour at the rate limit."""
     counted = count_jobs(settings().DATABASE, consumer_ids, MOST_READY)
-    ready = sum(row.ready for row in counted)
+    ready = sum(map(_estimate_ready, counted))
     takes = timedelta(seconds=ready / (limited.rate_per_second or 1))
     if takes > LONG_QUEUE:
-        more = " or more" if any(row.ready >= MOST_READY for row in counted) else ""
+        about = "about " if any(row.ready >= MOST_READY for row in counted) else ""
         text = (
-            f"{name} has {ready:,} ready jobs{more}, which take "
+            f"{name} has {about}{ready:,} ready jobs, which take "
             f"{takes / timedelta(hours=1):,.1f} hours at its rate of {limited.rate}: raise the "
             "rate, or publish less."
         )
         yield Finding("rate_limited", False, text)
+
+
+def _estimate_ready(counted: JobCounts) -> int:
+    """Return how many ready jobs a consumer has, from `MOST_READY` on by the planner's estimate."""
+    if counted.ready < MOST_READY:
+        return counted.ready
+    queued = backlog.estimate_queued(settings().DATABASE, counted.consumer_id)
+    return max(counted.ready, queued - counted.delayed - counted.blocked)
 
 
 def unserved_consumers() -> Iterator[Finding]:

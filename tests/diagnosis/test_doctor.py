@@ -138,6 +138,15 @@ def test_a_rate_at_which_the_ready_jobs_take_hours_is_reported_and_is_no_error()
     assert "has 3 ready jobs, which take 3.0 hours at its rate of 1/h" in finding["text"]
 
 
+def test_a_backlog_that_is_too_long_to_count_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At three jobs a second, all jobs that are counted would take less than an hour."""
+    published(ConsumerFactory.create(rate="1/s"), 2)
+    monkeypatch.setattr("pulljobs.diagnosis.doctor.MOST_READY", 2)
+    monkeypatch.setattr("pulljobs.storage.backlog.estimate_queued", lambda using, id: 36_000)
+    text = findings()["rate_limited"]["text"]
+    assert "has about 36,000 ready jobs, which take 10.0 hours at its rate of 1/s" in text
+
+
 def test_a_group_whose_members_have_hours_of_work_together_is_reported() -> None:
     group = LimitGroup.objects.create(name="stripe-api", rate="1/h")
     for _member in range(2):
