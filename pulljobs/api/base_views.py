@@ -1,7 +1,7 @@
 """Base classes of the views of the broker protocol and the lease protocol."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from django.contrib.auth.models import AnonymousUser
 from django.db import DataError, connections
@@ -75,9 +75,12 @@ class ProtocolView(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         if request.method not in self.allowed_methods:
-            self.http_method_not_allowed(request)
+            raise exceptions.not_allowed(request.method or "")
         if request.method != "OPTIONS":
             super().initial(request, *args, **kwargs)
+
+    def throttled(self, request: Request, wait: float) -> NoReturn:
+        raise exceptions.throttled(wait)
 
     def perform_authentication(self, request: Request) -> None:
         """Authenticate the caller. Refuse a user name that the database rejects: one with NUL."""

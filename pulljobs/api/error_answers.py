@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from django.http import HttpResponse, JsonResponse
-from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
+from rest_framework.exceptions import APIException, NotAuthenticated
 from rest_framework.views import set_rollback
 
 from pulljobs.api.bodies import ProblemBody
@@ -74,8 +74,6 @@ def refusal_of(error: Exception) -> APIException | None:
 
 def sentence_of(refusal: APIException) -> str:
     """Return the sentence of a refusal for the caller, with advice where that of DRF has none."""
-    if isinstance(refusal, MethodNotAllowed):
-        return f"{refusal.detail} The Allow header names those that are."
     if isinstance(refusal, NotAuthenticated):
         return "Log in as a user of Django: by Basic authentication, a token or a session."
     return str(refusal.detail)

@@ -1,5 +1,6 @@
 """Refusals of the API: exceptions with an HTTP status and a sentence that says what to do."""
 
+import math
 from functools import partial
 from http import HTTPStatus
 from typing import Final
@@ -21,7 +22,7 @@ class RefusedRequest(APIException):
     """
 
     def __init__(
-        self, status_code: int, sentence: str, code: str | None = None, *, retry_after: int = 0
+        self, status_code: int, sentence: str, code: str | None = None, *, retry_after: float = 0
     ) -> None:
         super().__init__(sentence, code or HTTPStatus(status_code).name.lower())
         self.status_code = status_code
@@ -155,6 +156,16 @@ def above_limit(field: str, limit: float) -> RefusedRequest:
 def not_allowed(method: str) -> RefusedRequest:
     sentence = f"{method} is not allowed at this path: the Allow header names the methods that are."
     return RefusedRequest(405, sentence, "method_not_allowed")
+
+
+def throttled(seconds: float) -> RefusedRequest:
+    return RefusedRequest(
+        429,
+        "PULLJOBS['THROTTLES'] limits the requests of this caller: repeat this request in "
+        f"{math.ceil(seconds)} s.",
+        "throttled",
+        retry_after=seconds,
+    )
 
 
 def too_many_waiting(limit: int) -> RefusedRequest:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.test import Client, modify_settings, override_settings
 from django.views import View
 from rest_framework.authentication import TokenAuthentication
@@ -43,8 +44,10 @@ REFUSING = ("permission_classes", "throttle_classes", "versioning_class")
 
 
 @pytest.fixture
-def client() -> Client:
+def client(settings: Any) -> Client:
     """Return a client with the tokens of a channel, a consumer and a producer, but no login."""
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    cache.clear()
     orders = subscription("orders", "census")
     shop = Producer(name="shop")
     token = shop.set_token("shop-token")
@@ -99,6 +102,15 @@ def test_requests_without_a_user_are_anonymous(client: Client) -> None:
     with override_settings(PULLJOBS={"API_ACCESS": "open", "THROTTLES": {"channel": "1/day"}}):
         answers = [client.put("/channel/orders", b"", "text/plain") for _ in range(2)]
         assert [answer.status_code for answer in answers] == [415, 429]
+
+
+@override_settings(LANGUAGE_CODE="de", PULLJOBS={"THROTTLES": {"queued-jobs": "1/day"}})
+def test_refusals_are_in_english_whatever_the_language_of_the_project(client: Client) -> None:
+    wrong = client.patch("/channel/orders", headers={"Accept-Language": "fr"})
+    assert wrong.content.decode().startswith("PATCH is not allowed at this path: the Allow header")
+    queued = [client.get("/channel/orders/consumer/census/queued-jobs") for _ in range(2)]
+    sentence = "PULLJOBS['THROTTLES'] limits the requests of this caller: repeat this request in "
+    assert queued[1].content.decode().startswith(sentence)
 
 
 @modify_settings(MIDDLEWARE={"append": LOGIN_REQUIRED})

@@ -10,8 +10,6 @@ from functools import lru_cache, partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from rest_framework.exceptions import Throttled
-
 from pulljobs import ids
 from pulljobs.api import error_answers, exceptions, throttling
 from pulljobs.api.leases.bodies import (
@@ -125,11 +123,11 @@ class AckView(LeaseView[AckRequest, DoneAck]):
             return render_refused(asked, refusal)
 
     async def _count_pull(self, consumer: Consumer) -> None:
-        """Count the pull for the rate limit of the route pull. Raise Throttled above the limit."""
+        """Count the pull for the rate limit of the route pull. Raise a refusal (429) above it."""
         if throttling.is_limited("pull"):
             count = partial(throttling.seconds_to_wait, "pull", consumer)
             if (wait := await self.waiters.run(count)) is not None:
-                raise Throttled(wait)
+                raise exceptions.throttled(wait)
 
 
 def find_held(given: HeldBody | OutcomeBody) -> Held | None:

@@ -12,7 +12,6 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.views import View
-from rest_framework.exceptions import Throttled
 
 from pulljobs.api import error_answers, exceptions, middleware, raw_bodies, reaping, throttling
 from pulljobs.api.asgi import SHARED
@@ -105,7 +104,7 @@ class LeaseView(View, Generic[A, T]):
         scope = request.resolver_match.url_name if request.resolver_match else None
         wait = throttling.seconds_to_wait(scope or "", consumer)
         if wait is not None:
-            raise Throttled(wait)
+            raise exceptions.throttled(wait)
 
     def _holds(self, consumer: Consumer, body: bytes) -> bool:
         """Return True if the consumer, now of type push, still holds a job that the body names."""
