@@ -11,7 +11,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from pulljobs.admin.base import BaseAdmin
-from pulljobs.storage.windows import SCANNED, IdRun, IdSpan, IdWindow, downwards, merged
+from pulljobs.storage.windows import IdRun, IdSpan, IdWindow, downwards, merged
 
 BELOW: Final = "id__lt"
 """Query parameter with the id below which a page begins. The first page has none."""
@@ -35,8 +35,8 @@ class KeysetChangeList(CheckedChangeList):
     """Query of the page with older rows, or None on the last page."""
     newest: str | None
     """Query of the first page, or None on that page itself."""
-    looked_through: int | None
-    """About the number of rows that were read, if the page is not full and more may match, or None.
+    is_cut_off: bool
+    """True if the page is not full, but ended at the most rows that one request reads.
 
     The page then offers to look further back.
     """
@@ -57,7 +57,7 @@ class KeysetChangeList(CheckedChangeList):
         window = self.read_window(request, downwards(self.below, self.list_per_page))
         self.result_list = self.read_rows(request, window.ids)
         is_full = len(window.ids) == self.list_per_page
-        self.looked_through = None if window.beyond is None or is_full else SCANNED
+        self.is_cut_off = window.beyond is not None and not is_full
         beyond = window.beyond
         self.older = None if beyond is None else self.get_query_string({BELOW: beyond})
         self.newest = None if self.below is None else self.get_query_string()

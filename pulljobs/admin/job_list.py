@@ -24,7 +24,7 @@ class SearchedChangeList(KeysetChangeList):
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         if self.searched is not None:
-            self.looked_through = None
+            self.is_cut_off = False
 
     def read_window(self, request: HttpRequest, span: IdSpan) -> IdWindow:
         if not self.query:

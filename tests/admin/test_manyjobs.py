@@ -214,6 +214,8 @@ def test_a_list_that_stopped_its_search_offers_to_look_further_back(
     text = read_page(operator, listing("job"), consumer=consumer.pk)
     assert not rows(text)
     assert "Look further back" in text
+    assert "0 on this page" in text
+    assert "older rows may match" in text
     below = Job.objects.filter(consumer=other).order_by("-id").values_list("id", flat=True)[199]
     [row] = rows(read_page(operator, listing("job"), consumer=consumer.pk, id__lt=below))
     assert ids.encode(first) in row
