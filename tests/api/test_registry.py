@@ -659,6 +659,15 @@ def test_a_group_is_made_changed_listed_and_deleted(orders: Any, manager: Manage
     assert manager.get(path).status_code == 404
 
 
+def test_a_group_of_deleted_consumers_is_deleted(orders: Any, manager: Manager) -> None:
+    """No request shows these consumers, so the caller could not take them out of the group."""
+    group, member = "/limit-group/stripe-api", "/channel/orders/consumer/k"
+    manager.put(group, rate="100/s")
+    manager.put(member, callbackUrl=URL, limitGroup="stripe-api")
+    assert manager.delete(member, manager.get(member)).status_code == 204
+    assert manager.delete(group).status_code == 204
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_group_that_another_caller_makes_at_the_same_moment_is_changed(
     monkeypatch: pytest.MonkeyPatch,

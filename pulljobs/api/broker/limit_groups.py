@@ -43,10 +43,12 @@ class LimitGroupView(UserView):
         return Response(resources.render_limit_group(request, group))
 
     def delete(self, request: Request, **names: str) -> Response:
-        """Delete the limit group. Refuse (409) while consumers are in it."""
+        """Delete the limit group. Refuse (409) while it has consumers that are not deleted."""
         group = _group_of(names)
         try:
             with transaction.atomic(using=settings().DATABASE):
+                # No request shows deleted consumers, or could take them out.
+                group.consumers.exclude(deleted_at=None).update(limit_group=None)
                 group.delete()
                 # At the commit it would be too late: with ATOMIC_REQUESTS that is after this view.
                 connections[settings().DATABASE].check_constraints()
