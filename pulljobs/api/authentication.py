@@ -50,7 +50,7 @@ class ConsumerTokens(BaseAuthentication):
 
 
 class DeleterTokens(BaseAuthentication):
-    """Authentication of a consumer that deletes a dead job, by its channel's and its own token.
+    """Authentication of a consumer that deletes DEAD jobs, by its channel's and its own token.
 
     An unknown consumer is answered with 404, and not with 401 as in `ConsumerTokens`.
     """

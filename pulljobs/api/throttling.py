@@ -48,8 +48,8 @@ def is_limited(scope: str) -> bool:
 def seconds_to_wait(scope: str, caller: object) -> float | None:
     """Count a request of a caller to a route, the scope. Return None if it may go on.
 
-    Otherwise return the seconds after which the caller may repeat it. `caller` is a row of any
-    model, or an address. Do not call this on an event loop: it reads and writes the cache.
+    Otherwise it is not counted: return the seconds after which the caller may repeat it. `caller`
+    is a row of any model, or an address. Do not call this on an event loop: it uses the cache.
     """
     rate = settings().THROTTLES.get(scope)
     if rate is None:

@@ -124,7 +124,8 @@ def _read_cost(request: Request) -> int:
 def _read_metadata(request: Request) -> dict[str, str]:
     """Return the headers of the request that become headers of the message.
 
-    The header X-Broker-Metadata-Headers lists their names. Headers with secrets are omitted.
+    The header X-Broker-Metadata-Headers lists their names, with commas and no spaces between them.
+    Headers with secrets are omitted.
     """
     headers = request.headers
     named = read_header(headers, METADATA).split(",")

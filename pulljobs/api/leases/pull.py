@@ -75,9 +75,9 @@ async def pull(view: LeaseView[Any, Any], consumer: Consumer, asked: PullRequest
 
 
 async def find_claimed(waiters: Waiters, pending: PendingPull) -> PullAnswer | None:
-    """Return the answer to an earlier request with this RequestID, or None if none got a claim.
+    """Return the answer from the claim of an earlier pull with this RequestID, or None.
 
-    A repeated request thus gets its jobs without joining the queue.
+    It has the jobs that the claim still holds. A repeated pull thus does not join the queue.
     """
     request_id = pending.asked.request_id
     if request_id is None:

@@ -31,12 +31,12 @@ REFUSED: Final = {
     404: "There is no such row, job or message.",
     409: "The state of the job or the consumer does not permit it. Nothing changed.",
     410: "The consumer was deleted.",
-    412: "The precondition failed.",
+    412: "The precondition failed, jobs are pushed to the consumer, or the time is too soon.",
     413: "The body is too large.",
     415: "The Content-Type is wrong.",
     429: "Too many requests, or too many at once: repeat after Retry-After seconds.",
     501: "prometheus-client is not installed.",
-    503: "The database can't be reached: repeat after Retry-After seconds.",
+    503: "The database can't be reached or keeps a row locked: repeat after Retry-After seconds.",
 }
 REFUSALS_OF: Final[Mapping[str, tuple[int, ...]]] = {
     str(USERS): (401, 403),
