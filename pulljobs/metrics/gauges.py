@@ -109,7 +109,7 @@ class GaugeReading(threading.Thread):
 
 
 def _parts() -> Iterator[tuple[str, list[Sample]]]:
-    """Yield name and samples of each part of the gauges whose statements end in time."""
+    """Yield name and samples of each part of the gauges whose statements succeed in time."""
     using = settings().DATABASE
     try:
         with impatient(using, PATIENCE) as reading:

@@ -156,7 +156,7 @@ class Definition:
 
 
 def defaults() -> dict[str, Any]:
-    """Return the defaults of all optional arguments of `create`, except the payload, by name."""
+    """Return the defaults of all optional arguments of `declare`, except the payload, by name."""
     minimal = Definition(name="", channel="")
     optional = {each.name for each in fields(Definition)} - {"name", "channel", "payload"}
     return {name: getattr(minimal, name) for name in optional}

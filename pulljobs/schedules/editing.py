@@ -86,7 +86,7 @@ def add(definition: Definition, *, is_declared: bool) -> Schedule:
 
 
 def update(name: str, /, **options: Any) -> Schedule:
-    """Change options of a schedule, with the keywords of `create`. Other options stay.
+    """Change options of a schedule, with the keywords of `declare`. Other options stay.
 
     A changed rule counts from now on: slots of the old rule that are due but did not fire yet are
     recorded as skipped, with the reason `changed`, or `paused` inside a pause. Raise what `create`

@@ -77,7 +77,7 @@ def do_step(
 
 
 def _try(context: "RunContext", call: UserCall, retries: int) -> Operation:
-    """Call the function, and up to `retries` times again after an exception, with longer pauses."""
+    """Call the function, up to `retries` times again after exceptions that report no outcome."""
     for attempt in range(retries + 1):
         began = time.monotonic()
         try:

@@ -67,9 +67,10 @@ def select_runs(request: HttpRequest) -> RunSelection:
 
 
 def search_runs(request: HttpRequest, span: IdSpan) -> SearchedRange:
-    """Find runs by an id (run, job or message), or by a text in an error or message of their jobs.
+    """Find runs by an id, or else by a text in an error or message of their jobs.
 
-    The result has only runs that match the filters of the list.
+    The id is that of a run or a message, or a client message id. The result has only runs that
+    match the filters of the list.
     """
     using, meant = settings().DATABASE, select_runs(request)
 

@@ -50,8 +50,8 @@ noted: Final = NotedBatches()
 def listen(using: str, batch_ids: Collection[int]) -> None:
     """Pass batches with new counts to the batch loop of this worker, or complete them here.
 
-    They are completed here without such a loop, and in a worker that ends when the queue is empty,
-    because a callback fills the queue again.
+    They are completed here without such a loop, and in a worker with BURST or ONCE, because a
+    callback fills the queue again.
     """
     wake = hooks.loop_wakers.get(LOOP)
     if wake is None or settings().BURST or settings().ONCE:

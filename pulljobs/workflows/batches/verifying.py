@@ -27,7 +27,7 @@ INVARIANTS: Final = {
 
 
 def verify_part() -> VerifiedPart:
-    """Check the newest batches that go on or ended within a day. Return those that are wrong."""
+    """Check the `CHECKED` newest batches that go on or ended within a day. Return wrong ones."""
     using = settings().DATABASE
     recent = Q(completed_at=None) | Q(completed_at__gt=Now() - timedelta(days=1))
     rows = Batch.objects.using(using).filter(recent).order_by("-id")
