@@ -1,4 +1,4 @@
-"""Notifications while the server's queue of them is full: NOTIFY fails then, and waiters poll."""
+"""Notifications while the server has no room for them: NOTIFY fails then, and waiters poll."""
 
 import logging
 import math
@@ -6,27 +6,33 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from psycopg.errors import ProgramLimitExceeded
+from psycopg.errors import DiskFull, ProgramLimitExceeded
 
 logger = logging.getLogger("pulljobs.storage")
 
 T = TypeVar("T")
 
 WARNED_AGAIN: Final = 60.0
-"""Seconds until a full queue is logged again."""
-FULL: Final = (
-    "PostgreSQL's queue of notifications is full, so new jobs are found by polling only: end the "
-    "session that has called LISTEN and stays in a transaction (see pg_stat_activity)."
-)
+"""Seconds until a full queue or disk is logged again."""
+WARNINGS: Final = {
+    ProgramLimitExceeded: (
+        "PostgreSQL's queue of notifications is full, so new jobs are found by polling only: end "
+        "the session that has called LISTEN and stays in a transaction (see pg_stat_activity)."
+    ),
+    DiskFull: (
+        "PostgreSQL can't store notifications, because its disk is full, so new jobs are found by "
+        "polling only: free some space for its data directory."
+    ),
+}
 
 
 class _Warning:
     _logged_at = -math.inf
 
-    def log(self) -> None:
+    def log(self, text: str) -> None:
         if time.monotonic() - self._logged_at >= WARNED_AGAIN:
             self._logged_at = time.monotonic()
-            logger.warning(FULL)
+            logger.warning(text)
 
 
 _warning: Final = _Warning()
@@ -35,14 +41,15 @@ _warning: Final = _Warning()
 def notify(send: Callable[[], T]) -> T | None:
     """Call `send`, a transaction that sends notifications, and return its result.
 
-    If the queue is full, log that once a minute and return None: the server has rolled back all
-    that the transaction wrote.
+    If the queue or the disk is full, log that once a minute and return None: the server has rolled
+    back all that the transaction wrote.
     """
     try:
         return send()
     except Exception as error:
         # Django wraps errors of psycopg, and Spark's sessions do not.
-        if not isinstance(error.__cause__ or error, ProgramLimitExceeded):
+        warning = WARNINGS.get(type(error.__cause__ or error))
+        if warning is None:
             raise
-        _warning.log()
+        _warning.log(warning)
         return None

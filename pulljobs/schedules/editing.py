@@ -11,7 +11,6 @@ from django.db import IntegrityError, connections, transaction
 
 from pulljobs import emission
 from pulljobs.conf import settings
-from pulljobs.engine.full_queue import notify
 from pulljobs.errors import InvalidSchedule, ScheduleExists, UnknownChannel, UnknownSchedule
 from pulljobs.models import Channel, Producer
 from pulljobs.operating import check_pause
@@ -23,7 +22,7 @@ from pulljobs.schedules.planning import PASS_SLOTS, PlannedSlot, is_in_pause
 from pulljobs.schedules.reading import is_name
 from pulljobs.schedules.rules import Rule
 from pulljobs.schedules.telemetry import SlotsRecorded
-from pulljobs.storage import nodes, transactions
+from pulljobs.storage import listen, nodes
 
 LONGEST_SLEEP: Final = timedelta(seconds=10)
 """Time after which each schedule loop reads again when the next schedule is due."""
@@ -218,7 +217,7 @@ def wake_if_soon(using: str, row: Schedule, now: datetime) -> None:
             with connections[using].cursor() as cursor:
                 cursor.execute("SELECT pg_notify(%s, '')", [WAKE_CHANNEL])
 
-    transactions.call_on_commit(using, lambda: notify(wake))
+    listen.notify_on_commit(using, wake)
 
 
 def _due_at(row: Schedule) -> datetime | None:

@@ -22,7 +22,7 @@ from pulljobs.engine.full_queue import notify
 from pulljobs.engine.sql import DATABASE_CHANNEL
 from pulljobs.models import PullWaiter
 from pulljobs.storage.statements import run
-from pulljobs.storage.transactions import call_on_commit
+from pulljobs.storage.transactions import after_commit, call_on_commit
 
 LOST_CHANNEL: Final = "pulljobs_lost"
 NEW: Final = timedelta(seconds=0.05)
@@ -46,7 +46,17 @@ def wake_found_on_commit(using: str, find: Callable[[], Iterable[int]]) -> None:
 
     If the caller manages the transaction by hand, Django reports no commit: polling finds the jobs.
     """
-    call_on_commit(using, lambda: notify(lambda: wake(using, sorted(find()))))
+    notify_on_commit(using, lambda: wake(using, sorted(find())))
+
+
+def notify_on_commit(using: str, send: Callable[[], None]) -> None:
+    """Call `send` after the commit of the caller's transaction, and log its database errors."""
+
+    def work() -> None:
+        with after_commit(using, "a notification"):
+            notify(send)
+
+    call_on_commit(using, work)
 
 
 def wake(using: str, consumer_ids: Sequence[int]) -> None:
@@ -62,7 +72,7 @@ def wake(using: str, consumer_ids: Sequence[int]) -> None:
 def notify_lost_on_commit(using: str, job_ids: Sequence[int]) -> None:
     """Notify all workers after the commit that these jobs were taken from their leases."""
     if job_ids:
-        call_on_commit(using, lambda: notify(lambda: _notify_lost(using, job_ids)))
+        notify_on_commit(using, lambda: _notify_lost(using, job_ids))
 
 
 def _notify_lost(using: str, job_ids: Sequence[int]) -> None:
