@@ -5,6 +5,7 @@ import gc
 import io
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -225,6 +226,20 @@ def test_log_lines_of_a_request_bear_its_id(
     records = {record.getMessage().partition(" ")[0]: record for record in caplog.records}
     ids = {text: getattr(record, "request_id", None) for text, record in records.items()}
     assert (ids["Lost"], ids["claiming"], ids["claims"]) == ("r-1", "r-1", "-")
+
+
+def test_claims_that_fail_are_logged_once_a_second_at_most(
+    puller: Puller, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: object) -> None:
+        raise OperationalError("No space left on device")
+
+    monkeypatch.setattr(WaiterQueue, "_claim", fails)
+    began = time.monotonic()
+    for _ in range(9):
+        assert puller.post("pull").status_code == 503
+    logged = [record for record in caplog.records if "claims over HTTP" in record.getMessage()]
+    assert 1 <= len(logged) <= 2 + (time.monotonic() - began)
 
 
 def test_a_site_that_is_not_wrapped_gets_its_threads_back(

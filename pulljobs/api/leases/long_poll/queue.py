@@ -24,7 +24,6 @@ from pulljobs.api.leases.owned_items import recent_claims
 from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held
-from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
 from pulljobs.models import Consumer, Lease
 from pulljobs.pulling import LIMITED_POLL, Claim, Puller
 from pulljobs.storage import leases, listen
@@ -193,7 +192,7 @@ class WaiterQueue:
             pull.refuse(refusal)
         self._failures = min(self._failures + 1, 10)
         pause = min(FIRST_PAUSE * 2.0**self._failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
-        emit(LoopFailed("claims over HTTP", describe_error(error), pause))
+        self._waiters.report("claims over HTTP", error, pause)
         return pause
 
     async def _claim_all(self) -> timedelta | None:

@@ -29,6 +29,7 @@ from pulljobs.api.leases.sharing import LeaseRequest
 from pulljobs.conf import settings
 from pulljobs.engine.addresses import is_absolute
 from pulljobs.engine.telemetry import LoopFailed, describe_error, emit
+from pulljobs.loops import QUIET
 from pulljobs.models import Consumer, Node
 from pulljobs.storage import clients, listen, nodes, sessions
 
@@ -59,6 +60,7 @@ class Waiters:
         self._stopping = False
         self._leaving: asyncio.Task[None] | None = None
         self._beat_at = float("-inf")
+        self._reported_at: dict[str, float] = {}
         self._registered = False
         self._ending = asyncio.Event()
         self._loop = _make_loop()
@@ -83,6 +85,12 @@ class Waiters:
         """
         if not self._address and is_absolute(address):
             self._address = address
+
+    def report(self, loop: str, error: Exception, pause: float) -> None:
+        """Emit that a loop of this name failed and pauses, once a second for all queues at most."""
+        if time.monotonic() - self._reported_at.get(loop, -QUIET) >= QUIET:
+            self._reported_at[loop] = time.monotonic()
+            emit(LoopFailed(loop, describe_error(error), pause))
 
     def join(self, pull: PendingPull) -> None:
         """Append a pull to the queue of its consumer. Any thread may call this."""
@@ -196,7 +204,7 @@ class Waiters:
             except Exception as error:
                 pause = min(0.1 * 2.0**failures, LONGEST_PAUSE) * random.uniform(0.5, 1)
                 failures += 1
-                emit(LoopFailed("listening over HTTP", describe_error(error), pause))
+                self.report("listening over HTTP", error, pause)
                 await asyncio.sleep(pause)
 
     def _wake_all(self) -> None:
@@ -209,7 +217,7 @@ class Waiters:
                 await self._pass()
                 self.ticked = time.monotonic()
             except Exception as error:
-                emit(LoopFailed("waiters over HTTP", describe_error(error), PASS_SECONDS))
+                self.report("waiters over HTTP", error, PASS_SECONDS)
             await asyncio.sleep(PASS_SECONDS)
         self._registered = True  # A pass may have gone on while the row was marked as stopped.
         await self._leave()
