@@ -6,13 +6,14 @@ from http import HTTPStatus
 from typing import Final
 
 from django.db import InterfaceError, OperationalError
-from psycopg.errors import ReadOnlySqlTransaction
 from rest_framework.exceptions import APIException
 
 SOON: Final = 1
 """Seconds after which clients repeat a request that failed for a moment."""
 A_WHILE: Final = 5
 """Seconds after which clients repeat a pull that exceeded the limit of waiting pulls."""
+ENDED_TRANSACTION: Final = {"25006", "25P03", "25P04"}
+"""Codes of PostgreSQL for a read-only transaction, and for one that was idle or took too long."""
 
 
 class RefusedRequest(APIException):
@@ -47,9 +48,9 @@ row_locked: Final = partial(
 
 
 def is_outage(error: Exception) -> bool:
-    """Return True if the database is away or read-only, or ended a statement, as for a timeout."""
-    refuses_writes = isinstance(error.__cause__, ReadOnlySqlTransaction)
-    return refuses_writes or isinstance(error, OperationalError | InterfaceError)
+    """Return True if the database is away or read-only, or ended a statement or transaction."""
+    is_ended = getattr(error.__cause__, "sqlstate", None) in ENDED_TRANSACTION
+    return is_ended or isinstance(error, OperationalError | InterfaceError)
 
 
 no_channel: Final = partial(

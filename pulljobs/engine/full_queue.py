@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 WARNED_AGAIN: Final = 60.0
 """Seconds until a full queue or disk is logged again."""
-WARNINGS: Final = {
+WARNINGS: Final[dict[type[BaseException], str]] = {
     ProgramLimitExceeded: (
         "PostgreSQL's queue of notifications is full, so new jobs are found by polling only: end "
         "the session that has called LISTEN and stays in a transaction (see pg_stat_activity)."

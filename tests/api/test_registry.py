@@ -10,14 +10,16 @@ from urllib.parse import unquote
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import OperationalError, connection, connections
+from django.db import InternalError, OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.db.models.signals import pre_delete
 from django.test import override_settings
 from django.utils.dateparse import parse_datetime
 from django.utils.http import http_date
+from psycopg import errors
 
 from pulljobs import operating, registering, weights
+from pulljobs.api.error_answers import refusal_of
 from pulljobs.errors import InvalidRegistration
 from pulljobs.models import ArchivedJob, AuditEntry, Channel, Consumer, Job, LimitGroup, Producer
 from pulljobs.models.token_holders import validate_name
@@ -782,6 +784,16 @@ def test_writes_that_the_database_refuses_are_answered_with_503(manager: Manager
             cursor.execute("RESET default_transaction_read_only")
     assert answer.status_code == 503
     assert answer.headers["Retry-After"] == "1"
+
+
+def test_a_transaction_that_the_database_ends_is_answered_with_503() -> None:
+    """PostgreSQL's time limits of transactions are InternalErrors, unlike a lost connection."""
+    cause = errors.IdleInTransactionSessionTimeout("terminating connection")
+    error = InternalError(str(cause))
+    error.__cause__ = cause
+    refusal = refusal_of(error)
+    assert refusal is not None
+    assert refusal.status_code == 503
 
 
 def test_live_jobs_of_a_deleted_consumer_are_left_to_the_admin(manager: Manager) -> None:
