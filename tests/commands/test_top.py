@@ -65,6 +65,9 @@ def test_the_screen_refreshes_obeys_keys_and_restores_the_terminal() -> None:
         terminal.press("?")
         terminal.press(" ")
         terminal.wait_for("held")
+        published(consumer, 1)
+        terminal.press("r")
+        terminal.wait_for("14 ready, 0 in flight")
         terminal.press(" q")
         assert terminal.wait_for_exit() == 0
         assert is_restored(terminal)

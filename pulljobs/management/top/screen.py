@@ -81,7 +81,7 @@ class LiveScreen:
                     return keyboard.SUSPEND
                 self._obey(key)
                 if not (self._is_over or self._wait_seconds):
-                    self._frame, self._read_at = self._read(), time.monotonic()
+                    self._refresh()
         return ""
 
     @property
@@ -106,7 +106,7 @@ class LiveScreen:
         self._shows_help = not self._shows_help
 
     def _refresh(self) -> None:
-        self._read_at = -SLOWEST
+        self._frame, self._read_at = self._read(), time.monotonic()
 
     def _sort_by_next(self) -> None:
         order = list(SORTS)
