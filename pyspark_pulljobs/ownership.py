@@ -36,8 +36,8 @@ class Owned(NamedTuple):
 def own(session: Session, options: StreamOptions, node_id: UUID) -> Owned:
     """Become the owner of the stream, or raise StreamTaken if its owner is alive.
 
-    The call waits for some seconds first, until the heartbeats of a dead owner are overdue. Raise
-    ConfigurationError if there is no such pull consumer, or if the stream is of another consumer.
+    If there is an owner, the call waits for some seconds: if it is dead, its heartbeats are overdue
+    then. Raise ConfigurationError if there is no such pull consumer, or the stream is of another.
     """
     consumer_id, default_duration = find_consumer(session, options)
     params = {

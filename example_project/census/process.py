@@ -94,7 +94,7 @@ def watch_lake() -> Service:
 
 
 def is_spark_installed() -> bool:
-    """Return True if Spark and the Delta library are installed in the right versions."""
+    """Return True if a supported Spark and the libraries of the lake are installed."""
     from pulljobs.lake.spark import session
 
     try:

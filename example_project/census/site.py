@@ -64,7 +64,7 @@ def _listening(port: int) -> socket.socket:
 
 
 def new_password() -> str:
-    """Create the demo's superuser if it is missing, and return a new password for it."""
+    """Set a new password of the demo's superuser, which is created if missing, and return it."""
     password = secrets.token_urlsafe(9)
     User.objects.update_or_create(
         username=USER,

@@ -43,7 +43,7 @@ def record_doubt(using: str, location: str, table: str, day: date) -> None:
 
 
 def record_doubts(using: str, location: str) -> None:
-    """Record for all days that they may differ, because transactions have new numbers now."""
+    """Record for all days in PostgreSQL that they may differ: transactions have new numbers now."""
     _forget(LakeDay.objects.using(using).filter(location=location))
 
 

@@ -89,7 +89,7 @@ def run(event: Event, options: dict[str, Any]) -> CommandResult:
 
 
 def operator_name() -> str:
-    """Return the name of the operating system's user of this process, for the audit trail."""
+    """Return the user of this process, by LOGNAME or the operating system, for the audit trail."""
     try:
         return f"{getuser()} (command line)"
     except (KeyError, OSError):  # the user of a container may have no name

@@ -53,7 +53,7 @@ class LoggedFile(NamedTuple):
 
 
 def location() -> str:
-    """Return the lake's location, or raise ConfigurationError if PULLJOBS['LAKE'] names none."""
+    """Return the lake's location. Raise ConfigurationError if the setting is empty or wrong."""
     if not (normalized := locations.normalize_location(settings().LAKE)):
         raise ConfigurationError(
             f"There is no lake: set {SETTING}['LAKE'] to its directory or URL."

@@ -6,8 +6,8 @@
 
 Payload, key, headers and message id are erased, and the errors and results of the jobs. The rows
 stay, so that `verify` accounts for them. Export first: --where reads the lake's table of messages.
-The old files go at once, and with them older versions of the tables. Messages that a job still
-needs are left unchanged: finish or delete these jobs first.
+Without --keep-files the old files go at once, and with them older versions of the tables. Messages
+that a job still needs are left unchanged: finish or delete these jobs first.
 """
 
 from argparse import ArgumentParser

@@ -1,8 +1,9 @@
-"""Publish the rows of Parquet, JSON lines or CSV files as messages, all or nothing and once.
+"""Publish the rows of files as messages: Parquet, ORC, JSON lines, CSV, or lines of text.
 
 Columns are payload (text, binary, or any type as JSON) and the other attributes of a message: key,
-priority, message_id, headers (JSON text), content_type, delay (seconds), available_at and cost. The
-same files are published once, unless you give another --publish-id.
+priority, message_id, headers (JSON text), content_type, delay (seconds), available_at and cost. All
+rows are published or none, unless you choose another --mode or --on-bad-row. The same files are
+published once, unless you give another --publish-id.
 """
 
 from argparse import ArgumentParser

@@ -140,7 +140,7 @@ ALL: Final = 10_000
 class ViewSize:
     """Space on the screen: maximum number of rows in each table, and whether it is wide.
 
-    Trends and percentiles are shown only in a wide space.
+    Trends are shown only in a wide space.
     """
 
     consumers: int = ALL
