@@ -91,7 +91,7 @@ class PushDelivery:
         self.closing = True
 
     def join(self, deadline: float) -> bool:
-        """Wait for all deliveries until a monotonic time. Return False if some go on."""
+        """Wait until all deliveries have an outcome. Return False at the monotonic `deadline`."""
         return self._tasks.join(deadline)
 
     def cancel_all(self, reason: CancelReason) -> None:

@@ -33,7 +33,7 @@ class Tile:
     """Tone `bad` or `good`, shown as a colour in addition to the text."""
     address: str | None = None
     part: Part = Part.CONSUMERS
-    """Name of the query from whose rows the figure is computed."""
+    """Part of the page from whose rows the figure is computed."""
 
     def as_unknown(self) -> "Tile":
         """Return the tile without its figure, because its rows could not be read."""
