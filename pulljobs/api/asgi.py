@@ -82,10 +82,7 @@ def tune_process() -> None:
 
 
 def _is_pull(scope: Any) -> bool:
-    """Return True for a pull, an ack or a renewal: their views do not block the thread they share.
-
-    Views of other requests can block a thread, for example while they hash a password.
-    """
+    """Return True for pulls, acks and renewals: their views do not block the thread they share."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return False
     _mounted, _slash, rest = scope["path"].partition("/channel/")  # Message ids may have slashes.

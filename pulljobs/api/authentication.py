@@ -117,9 +117,8 @@ def check_consumer(
 ) -> Consumer:
     """Return the consumer in `caller` if the headers have its token and that of its channel.
 
-    Otherwise raise a refusal. `caller` has the rows of the names in the URL. It is None if there is
-    no such channel, and its consumer is None if the channel has no such consumer: `unknown` makes
-    the refusal for that.
+    Otherwise raise a refusal. `caller` is None if there is no such channel, and its consumer is
+    None if the channel has no such consumer: `unknown` makes the refusal for that.
     """
     if caller is None:
         raise access_refusals.unknown_channel()

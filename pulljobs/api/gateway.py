@@ -34,7 +34,7 @@ Render = Callable[[Exception, dict[str, Any]], HttpResponse | None]
 def guard(pattern: URLPattern, render: Render = error_answers.as_text) -> URLPattern:
     """Wrap the view of a route so that it checks the signature first, and return the route.
 
-    The view may be synchronous or asynchronous. `render` makes the answers to refused requests.
+    `render` makes the answers to refused requests.
     """
     pattern.callback = _guard_view(pattern.callback, render)
     return pattern

@@ -86,9 +86,8 @@ class Producer(Closing, _PublishFlows):
     ) -> Receipt:
         """Publish bytes, text or a value for `json.dumps` and return the receipt.
 
-        Raise NotPublished if the broker refuses the message, Refused, such as NotAllowed, if it
-        refuses the request, InvalidMessage if the message cannot be encoded, and Unreachable if
-        there is no answer in time.
+        Raise NotPublished if the broker refuses the message, Refused if it refuses the request,
+        InvalidMessage if the message cannot be encoded, and Unreachable without a timely answer.
         """
         draft = Draft(
             payload=payload,
@@ -140,9 +139,8 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
     ) -> Receipt:
         """Publish bytes, text or a value for `json.dumps` and return the receipt.
 
-        Raise NotPublished if the broker refuses the message, Refused, such as NotAllowed, if it
-        refuses the request, InvalidMessage if the message cannot be encoded, and Unreachable if
-        there is no answer in time.
+        Raise NotPublished if the broker refuses the message, Refused if it refuses the request,
+        InvalidMessage if the message cannot be encoded, and Unreachable without a timely answer.
         """
         draft = Draft(
             payload=payload,
@@ -156,11 +154,7 @@ class AsyncProducer(AsyncClosing, _PublishFlows):
         return published((await self.publish_many([draft]))[0])
 
     async def publish_many(self, drafts: Iterable[Any]) -> list[Receipt]:
-        """Publish drafts or payloads and return a receipt for each, in their order.
-
-        A refused message does not stop the others. If a request fails, the ClientError has the
-        `receipts` of earlier requests. After InvalidMessage nothing was published.
-        """
+        """Publish drafts or payloads and return a receipt for each, as `Producer.publish_many`."""
         return await self._sender.run(self._publish(drafts))
 
 

@@ -62,8 +62,8 @@ class _PullFlows:
     def _end_all(self, messages: Sequence[M], outcome: Outcome) -> Flow[list[M]]:
         """Settle the messages that have no outcome yet. Return those whose lease was lost.
 
-        If a request fails, those of earlier requests stay settled. Raise Unreachable, after all
-        requests, if a row stays locked.
+        If a request fails, those of earlier requests stay settled. Raise Unreachable at the end if
+        a row stays locked.
         """
         ending = [message for message in messages if not message.settled]
 
@@ -173,7 +173,7 @@ class PullConsumer(Closing, _PullFlows):
     def renew(self, message: Message, seconds: float | None) -> float:
         """Renew the lease of a message to `seconds` from now, or its full duration for None.
 
-        Return the seconds left, or raise LeaseLost, or Unreachable if there is no answer in time.
+        Return the seconds left, or raise LeaseLost or Unreachable.
         """
         report = message.report
         try:
@@ -268,7 +268,7 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
     async def renew(self, message: AsyncMessage, seconds: float | None) -> float:
         """Renew the lease of a message to `seconds` from now, or its full duration for None.
 
-        Return the seconds left, or raise LeaseLost, or Unreachable if there is no answer in time.
+        Return the seconds left, or raise LeaseLost or Unreachable.
         """
         report = message.report
         try:

@@ -84,8 +84,7 @@ def _date(text: str) -> datetime | None:
 def make_excerpt(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
     """Return the beginning of a body as one line, or "" if it may repeat parts of the request.
 
-    It may if it has ECHO letters and digits in a row of `sent` or a secret, or a whole text of four
-    or more, or if `sent` is above COMPARED bytes.
+    It may with ECHO letters and digits in a row of them, and always if `sent` is above COMPARED.
     """
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())

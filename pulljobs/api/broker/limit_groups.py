@@ -31,8 +31,7 @@ class LimitGroupView(UserView):
     def put(self, request: Request, **names: str) -> Response:
         """Create the limit group with the limits in the body, or change those of an existing group.
 
-        Limits that the body does not have stay as they are. But an empty rate resets its burst and
-        its window.
+        Limits that the body does not have stay, but an empty rate resets its burst and its window.
         """
         try:
             registering.check_name(names["group"])

@@ -139,7 +139,7 @@ def find_held(given: HeldBody | OutcomeBody) -> Held | None:
 
 
 def _parse_token(lease_token: str) -> UUID:
-    """Return the lease token in a text, or NO_LEASE, which no lease has, for any other text.
+    """Return the lease token in a text, or NO_LEASE for any other text.
 
     `_make_token` does not get a long text, because its cache would keep it.
     """
@@ -148,7 +148,7 @@ def _parse_token(lease_token: str) -> UUID:
 
 @lru_cache(1_000)
 def _make_token(lease_token: str) -> UUID:
-    """Return a text as UUID, or NO_LEASE, which no lease has, for any other text.
+    """Return a text as UUID, or NO_LEASE for any other text.
 
     Results are cached, because all jobs of a claim have the same lease token.
     """

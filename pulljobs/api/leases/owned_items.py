@@ -108,7 +108,7 @@ def find_owned(
 def not_owned(items: Iterable[OwnedItem]) -> set[int]:
     """Return the ids of jobs that do not belong to the consumers of these items, by a query.
 
-    If the query fails after a commit, this is logged, and the result is empty.
+    If the query fails after a commit, the result is empty.
     """
     using, consumers = settings().DATABASE, {item.job_id: item.consumer.pk for item in items}
     strange: set[int] = set()

@@ -40,7 +40,7 @@ class Threads(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """True if the current thread has a database connection. Errors of the network close it."""
+        """True if the current thread has a database connection."""
 
     def run(self, work: Callable[[], T]) -> T:
         """Run work with the database on the current thread, within a time limit."""
@@ -190,8 +190,5 @@ def _answering(request: LeaseRequest) -> Iterator[None]:
 
 
 def _context_of(requests: Sequence[LeaseRequest]) -> Context:
-    """Return the context of a single request, or an empty one for work for several requests.
-
-    The context gives log lines the id of a request.
-    """
+    """Return the context of a single request, or an empty context for several requests."""
     return requests[0].context if len(requests) == 1 else Context()
