@@ -9,6 +9,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from pulljobs.conf import settings
 from pulljobs.storage import grants, nodes, partitions, schema, snapshots
+from pulljobs.storage.transactions import retrying
 
 LISTED: Final = 20
 
@@ -22,9 +23,12 @@ class Finding(NamedTuple):
 
 
 def run_check(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """Return the findings of a check, or a finding that the role lacks a privilege for it."""
+    """Return the findings of a check, or a finding that the role lacks a privilege for it.
+
+    Repeat a check that loses a conflict, as happens where `wrong_isolation` is to be reported.
+    """
     try:
-        return list(check())
+        return retrying(settings().DATABASE, lambda: list(check()))
     except ProgrammingError as error:
         if not isinstance(error.__cause__, InsufficientPrivilege):
             raise
@@ -92,8 +96,8 @@ def wrong_isolation() -> Iterator[Finding]:
             "wrong_isolation",
             True,
             f"Sessions of this role have the isolation level {level}: statements fail with "
-            "serialization errors, and two jobs of an exclusive key could run at once. Set "
-            "default_transaction_isolation to 'read committed' for the role.",
+            "serialization errors, and two jobs of an exclusive key could run at once: "
+            f"{schema.HOW_TO_ISOLATE}.",
         )
 
 

@@ -23,6 +23,7 @@ SELECT
     pg_is_in_recovery() AS is_standby,
     has_table_privilege(to_regclass('pulljobs_job'), 'UPDATE') AS has_privilege
 """
+HOW_TO_ISOLATE: Final = "set default_transaction_isolation to 'read committed' for the role"
 _HOW_TO_FORMAT: Final = (
     "set datestyle to 'ISO' and intervalstyle to 'postgres' for the role or the database"
 )
@@ -68,14 +69,18 @@ def may_only_read(using: str) -> bool:
 def advice(error: BaseException) -> str:
     """Return what to do if a table, a column, a privilege or the right to write is missing.
 
-    It also advises on formats of the session that psycopg does not read, such as `intervalstyle`.
-    Return an empty text for other errors.
+    It also advises on the isolation level of the session, and on formats that psycopg does not
+    read, such as `intervalstyle`. Return an empty text for other errors.
     """
     lacking = str(error).partition("\n")[0]
     if isinstance(error, NotImplementedError) and "Style '" in lacking:
         return f"The session has formats that psycopg does not read ({lacking}): {_HOW_TO_FORMAT}"
     if isinstance(error.__cause__, errors.ReadOnlySqlTransaction):
         return f"The session may only read ({lacking}): {HOW_TO_WRITE}"
+    # Not "canceling statement due to conflict with recovery", on a standby.
+    is_conflict = isinstance(error.__cause__, errors.SerializationFailure)
+    if is_conflict and lacking.startswith("could not serialize"):
+        return f"The isolation level is not READ COMMITTED ({lacking}): {HOW_TO_ISOLATE}"
     if isinstance(error.__cause__, errors.InsufficientPrivilege):
         return f"The role lacks a privilege ({lacking}): use another role, or {HOW_TO_GRANT}"
     if not isinstance(error.__cause__, errors.UndefinedTable | errors.UndefinedColumn):

@@ -1,20 +1,22 @@
 """`pulljobs doctor` reports every kind of problem, and nothing where all is well."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models.functions import Now
 from django.test import override_settings
-from psycopg.errors import QueryCanceled
+from psycopg.errors import QueryCanceled, SerializationFailure
 
 from pulljobs import operating
 from pulljobs.diagnosis import doctor
+from pulljobs.diagnosis.database_checks import Finding, run_check
 from pulljobs.models import Consumer, Job, Lease, LimitGroup, Node
 from pulljobs.pulling import Puller
-from pulljobs.storage import nodes, throttles, turns
+from pulljobs.storage import nodes, schema, throttles, turns
 from tests.circuits import CAUSE, open_circuit
 from tests.diagnosis.commands import answer, text
 from tests.factories import USING, ConsumerFactory, JobFactory, claimed, published
@@ -215,6 +217,32 @@ def test_an_isolation_level_of_the_role_at_which_locks_fail_is_reported(level: s
         query("RESET default_transaction_isolation")
     assert f"the isolation level {level}:" in finding["text"]
     assert finding["is_error"]
+
+
+def lose_conflict() -> None:
+    cause = SerializationFailure("could not serialize access due to concurrent update")
+    raise OperationalError(str(cause)) from cause
+
+
+def test_a_check_that_loses_a_conflict_is_repeated() -> None:
+    tries = list[int]()
+
+    def check() -> Iterator[Finding]:
+        tries.append(1)
+        if len(tries) < 3:
+            lose_conflict()
+        yield Finding("lost", False, "twice")
+
+    assert run_check(check) == [("lost", False, "twice")]
+
+
+def test_the_error_of_a_wrong_isolation_level_says_what_to_do() -> None:
+    with pytest.raises(OperationalError) as caught:
+        lose_conflict()
+    assert schema.advice(caught.value) == (
+        "The isolation level is not READ COMMITTED (could not serialize access due to concurrent "
+        "update): set default_transaction_isolation to 'read committed' for the role"
+    )
 
 
 def register(**fields: Any) -> Node:

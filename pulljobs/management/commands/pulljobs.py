@@ -98,9 +98,8 @@ def _run_verb(output: Output, options: dict[str, Any]) -> int:
             raise CommandError(text, returncode=EXIT_PROBLEM) from error
         raise
     except DATABASE_ERRORS as error:
-        raise CommandError(
-            f"The database fails: {_join_lines(error)}", returncode=EXIT_PROBLEM
-        ) from error
+        text = schema.advice(error) or f"The database fails: {_join_lines(error)}"
+        raise CommandError(text, returncode=EXIT_PROBLEM) from error
 
 
 def _show_all(output: Output, results: Iterable[CommandResult]) -> int:
