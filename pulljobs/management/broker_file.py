@@ -163,7 +163,7 @@ class _BrokerFileReader:
     def _limit_fields(self, id: str) -> dict[str, Any]:
         """Return the limits in a consumer's section, by name of the field.
 
-        Limits that are missing there are left out, so that an existing consumer keeps its own.
+        Missing limits are left out: a known consumer keeps them. An empty rate resets its options.
         """
         section = self._section(id)
         rate = section.get("rate")
