@@ -252,7 +252,8 @@ class ClaimedJob:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report that `done` of `total` units are done, with a note for pages.
 
-        The worker writes the newest report of each job once a second.
+        The worker writes the newest report of each job once a second. ValueError is raised unless
+        amounts are finite and not negative.
         """
         progress.report(self.held, done, total, note)
 

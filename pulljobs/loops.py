@@ -97,7 +97,7 @@ class Runner:
     def report(self) -> dict[str, Any]:
         """Return the state of the loop for the report of its worker, with times in seconds.
 
-        `in_pass_seconds` is None between passes. `failures` counts failed passes in a row.
+        `in_pass_seconds` is None between passes. `failures` counts failures in a row, up to 10.
         """
         now, began = time.monotonic(), self._pass_began
         return {

@@ -290,7 +290,10 @@ class OldPartition(NamedTuple):
 
 
 def prunable(age: timedelta) -> list[OldPartition]:
-    """Return the partitions wholly older than `age`, each with the reason if `prune` keeps it."""
+    """Return the partitions wholly older than `age`, each with the reason if `prune` keeps it.
+
+    `prune` also keeps one that got rows after its copy was made, which is not looked for here.
+    """
     using = settings().DATABASE
     old = partitions.older(using, age)
     if partitions.not_owned(using):

@@ -98,8 +98,8 @@ def put_limit_group(name: str, limits: Mapping[str, Any]) -> tuple[LimitGroup, C
     """Create a limit group, or change those of its limits that are given.
 
     `limits` has some of `rate`, `rate_burst`, `rate_window` and `max_in_flight`. A change wakes the
-    waiters of the group's consumers. Raise InvalidRegistration, and change nothing, if a limit is
-    invalid.
+    waiters of the group's consumers. Raise InvalidRegistration, and change nothing, if the name or
+    a limit is invalid.
     """
     check_name(name)
     if wrong := options.wrong_limits(limits):
@@ -171,7 +171,10 @@ def check_name(name: str) -> None:
 
 
 def masked(url: str) -> str:
-    """Return the URL with its login and query as `***`, for users who may not change it."""
+    """Return the URL with its login and query as `***`, for users who may not change it.
+
+    A text that is no absolute URL is masked as a whole.
+    """
     if not is_absolute(url):
         return url and MASK
     parts = urlsplit(url)
@@ -199,9 +202,8 @@ def put(
 
     `key` are the fields that identify the row: `name`, and `channel` for a consumer. `decide` gets
     the row, or None if there is none or it is deleted, and returns the wanted fields with the plain
-    `token`.
-    After an exception of `decide`, or InvalidRegistration, nothing is changed. A row that has the
-    wanted fields already keeps its `changed_at`.
+    `token`. After an exception of `decide`, or InvalidRegistration, nothing is changed. A row that
+    has the wanted fields already keeps its `changed_at`.
     """
     check_name(key["name"])
     return _in_transaction(partial(_put, settings().DATABASE, model, key, decide))

@@ -96,7 +96,7 @@ class Throttle:
     def note_claimed(self, since: float, keys: Iterable[str | None] = ()) -> None:
         """Note that a claim got jobs of these keys: the throttles of consumer and keys are over.
 
-        A throttle that was written after `since`, when the claim was sent, goes on.
+        A throttle that is not written, or was after `since`, when the claim was sent, goes on.
         """
         with self._lock:
             if not self.unwritten_until and self._written_at <= since:

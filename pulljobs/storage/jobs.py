@@ -58,9 +58,9 @@ def take(
     """Claim a job by its id: a QUEUED one, or a DEAD one (revive), as `source` says.
 
     Return the new lease, or why the job can't be claimed now, or None if it is not in the state
-    `source`. `guarded` says that the caller has checked the consumer's limits under their locks.
-    Renewals end after `max_lease`. `incremental_timeout` is part of `lease_duration`, and is stored
-    with the job.
+    `source` or not of this consumer. `guarded` says that the caller has checked the consumer's
+    limits under their locks. Renewals end after `max_lease`. `incremental_timeout` is part of
+    `lease_duration`, and is stored with the job.
     """
     params = {
         "consumer_id": consumer_id,

@@ -110,7 +110,7 @@ def _take_under_limits(
 
 
 def with_members(using: str, roomier: Collection[int], grouped: Collection[int]) -> frozenset[int]:
-    """Return the `roomier` consumers, and the members of the limit groups of the `grouped` ones.
+    """Return the `roomier` consumers, and all that share `max_in_flight` with the `grouped` ones.
 
     All of them may claim more jobs, because a job in flight has ended.
     """
