@@ -57,8 +57,8 @@ class AlwaysJson(BaseContentNegotiation):
 class ProtocolView(APIView):
     """Base of all views of DRF in the API.
 
-    It refuses a method that is not allowed before it authenticates the caller. The defaults in the
-    project's REST_FRAMEWORK do not apply to it.
+    It refuses a method that is not allowed before it authenticates the caller. The default
+    classes in the project's REST_FRAMEWORK do not apply to it.
     """
 
     permission_classes = []

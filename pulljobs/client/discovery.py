@@ -55,7 +55,7 @@ class Discovery:
             await sender.close()
 
     async def _poll(self) -> None:
-        """Ask all lookups. If each of them answers with an error, raise it as Refused."""
+        """Ask all lookups. If each of them answers with a refusal, raise the first."""
         results = await asyncio.gather(*map(self._ask, self._senders))
         refusals = [refusal for refusal in results if refusal is not None]
         if len(refusals) == len(results):

@@ -160,7 +160,7 @@ class Received(Generic[Done, Left]):
         return self.settle(Outcome.DEAD, None, reason)
 
     def release(self) -> Done:
-        """Give the job back to the queue at once, as if it had never been pulled."""
+        """Give the job back to the queue, due at once, as if it had never been pulled."""
         return self.settle(Outcome.RELEASE)
 
     def in_progress(self, seconds: float | None = None) -> Left:

@@ -64,7 +64,7 @@ def add_query(url: str, query: dict[str, object]) -> str:
 
 
 def read_limit(request: Request, default: int = DEFAULT_LIMIT) -> int:
-    """Return the query parameter limit, at most 100. Raise a refusal (400) for no whole number."""
+    """Return the query parameter limit, or `default`, at most 100. Refuse (400) other texts."""
     given = request.query_params.get("limit", "") or str(default)
     number = _NUMBER.fullmatch(given)
     if number is None:

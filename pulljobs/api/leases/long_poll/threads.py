@@ -22,7 +22,7 @@ THREADS: Final = 3
 MOST_TOGETHER: Final = 50
 """Largest number of requests that share statements."""
 WORK_SECONDS: Final = 15.0
-"""Time limit of a request's work with the database, for a server that no longer answers."""
+"""Time limit of each work with the database, for a server that no longer answers."""
 
 T = TypeVar("T")
 

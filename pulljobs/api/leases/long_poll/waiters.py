@@ -80,7 +80,7 @@ class Waiters:
     def learn_address(self, address: str) -> None:
         """Use the base URL that an authenticated caller used, unless it is known already.
 
-        The next heartbeat writes it to the node row, where lookups of other clients find it. Django
+        The next pass writes it to the node row, where lookups of other clients find it. Django
         has checked its host name, but not its port.
         """
         if not self._address and is_absolute(address):
