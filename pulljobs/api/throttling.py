@@ -4,6 +4,7 @@ DRF counts the requests of the last second, minute, hour or day in Django's defa
 Processes share the count if they share the cache.
 """
 
+import logging
 from typing import Final, cast
 
 from rest_framework.request import Request
@@ -12,8 +13,10 @@ from rest_framework.views import APIView
 
 from pulljobs.api.authentication import Publisher
 from pulljobs.conf import settings
+from pulljobs.engine.telemetry import describe_error
 from pulljobs.models import Channel, Consumer
 
+logger = logging.getLogger("pulljobs.api")
 SOON: Final = 1.0
 
 
@@ -50,12 +53,18 @@ def seconds_to_wait(scope: str, caller: object) -> float | None:
 
     Otherwise it is not counted: return the seconds after which the caller may repeat it. `caller`
     is a row of any model, or an address. Do not call this on an event loop: it uses the cache.
+
+    While the cache fails, no request is refused: consumers need the broker more than the limit.
     """
     rate = settings().THROTTLES.get(scope)
     if rate is None:
         return None
     window = RateWindow(scope, rate, caller)
-    return None if window.has_room() else window.wait() or SOON
+    try:
+        return None if window.has_room() else window.wait() or SOON
+    except Exception as error:  # Each backend of caches raises errors of its own.
+        logger.warning("The default cache failed to count a request: %s", describe_error(error))
+        return None
 
 
 class RateWindow(SimpleRateThrottle):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.core.cache import cache, caches
+from django.core.cache.backends.dummy import DummyCache
 from django.core.checks import run_checks
 from django.test import override_settings
 from django.utils.functional import SimpleLazyObject
@@ -15,6 +16,13 @@ from pulljobs.api.throttling import seconds_to_wait
 from pulljobs.conf import SCOPES
 from tests.api.caller import Caller, subscription
 from tests.api.management import Manager, user
+
+
+class BrokenCache(DummyCache):
+    """Cache of which the server cannot be reached."""
+
+    def get(self, key: Any, *args: Any, **kwargs: Any) -> Any:
+        raise OSError("refused")
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +81,15 @@ def test_a_user_has_one_count_however_it_logs_in(db: None) -> None:
     with override_settings(PULLJOBS={"THROTTLES": {"channels": "1/day"}}):
         assert seconds_to_wait("channels", row) is None
         assert seconds_to_wait("channels", lazy) is not None
+
+
+def test_no_request_is_refused_while_the_cache_fails(
+    callers: tuple[Caller, Caller], settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.CACHES = {"default": {"BACKEND": "tests.access.test_throttling.BrokenCache"}}
+    with override_settings(PULLJOBS={"THROTTLES": {"queued-jobs": "1/day"}}):
+        assert [callers[0].queued().status_code for _call in range(3)] == [200, 200, 200]
+    assert "The default cache failed to count a request: OSError: refused" in caplog.text
 
 
 def test_calls_are_forgotten_with_their_period(
