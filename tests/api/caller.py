@@ -60,10 +60,13 @@ class Caller:
         lease_token: UUID | str | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
+        coding: str | None = None,
         **fields: Any,
     ) -> HttpResponse:
         xid = job if isinstance(job, str) else ids.encode(job)
         fence = {} if lease_token is None else {"X-Broker-Lease-Token": str(lease_token)}
+        if coding is not None:
+            fence["Content-Encoding"] = coding
         sent = json.dumps({"NextState": state, **fields}).encode() if body is None else body
         return self.client.generic(  # type: ignore[return-value]  # the client adds to it
             "POST", f"{self.root}/job/{xid}", sent, content_type, headers=self.tokens | fence

@@ -1,5 +1,6 @@
 """State machine of jobs over the broker protocol. Types of consumers are in test_registry.py."""
 
+import gzip
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +30,17 @@ def orders(db: None) -> Subscription:
 @pytest.fixture
 def consumer(orders: Subscription) -> Caller:
     return Caller(orders)
+
+
+def test_a_compressed_body_is_read(consumer: Caller) -> None:
+    job, body = publish(), b'{"NextState": "INFLIGHT"}'
+    refused = (
+        consumer.move(job, body=body, coding="gzip"),
+        consumer.move(job, body=body, coding="br"),
+    )
+    assert [answer.status_code for answer in refused] == [400, 400]
+    assert consumer.move(job, body=gzip.compress(body), coding="gzip").status_code == 202
+    assert Job.objects.get().state == State.INFLIGHT
 
 
 @pytest.mark.parametrize(

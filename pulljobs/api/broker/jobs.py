@@ -70,7 +70,8 @@ class SingleJobView(PullConsumerView):
     def post(self, request: Request, job: str, **names: str) -> Response:
         consumer = caller(request)
         addressed = find_job(consumer, job)
-        asked = _read_transition(raw_bodies.read_sent(request._request, LARGEST_BODY, ADVICE))
+        body = raw_bodies.read_decompressed(request._request, LARGEST_BODY, ADVICE)
+        asked = _read_transition(body)
         lease_token = request.headers.get(LEASE_TOKEN)
         event = _find_event(addressed, asked, lease_token)
         if event is None:
