@@ -75,6 +75,7 @@ def check_request(request: HttpRequest, render: Render) -> HttpResponse | None:
         response = render(error, {})
         if response is not None:
             response[middleware.REQUEST_ID] = middleware.ensure_id(request)
+            response["Cache-Control"] = "no-store"
         return response
     return None
 

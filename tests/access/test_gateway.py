@@ -99,6 +99,7 @@ def test_what_is_no_signature_is_401(signed: str | None) -> None:
     assert answer.status_code == 401
     assert answer["Content-Type"].startswith("text/plain")
     assert answer["X-Request-ID"]
+    assert answer["Cache-Control"] == "no-store"
 
 
 @pytest.mark.parametrize(

@@ -70,11 +70,14 @@ def test_outside_of_requests_there_is_none(logged: Any) -> None:
     assert [record.request_id for record in logged.records] == ["-"]
 
 
-@pytest.mark.parametrize("url", ["/producers", "/channel/x/broadcast", "/channel/x/y/z"])
+@pytest.mark.parametrize(
+    "url", ["/producers", "/channel/x/broadcast", "/channel/x/y/z", "/channel/x/consumer/y/pull"]
+)
 @override_settings(MIDDLEWARE=[])
 def test_the_api_s_own_answers_need_no_middleware(url: str, db: None) -> None:
+    """Each answer has an X-Request-ID, and is kept by no cache on its way."""
     answer = Client().get(url, headers={"X-Request-ID": "r-1"})
-    assert answer["X-Request-ID"] == "r-1"
+    assert (answer["X-Request-ID"], answer["Cache-Control"]) == ("r-1", "no-store")
 
 
 # Paths

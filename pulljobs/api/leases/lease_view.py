@@ -118,6 +118,7 @@ class LeaseView(View, Generic[A, T]):
         give_thread_back()
         response = await self._dispatch(request, **names)
         response[middleware.REQUEST_ID] = middleware.ensure_id(request)
+        response["Cache-Control"] = "no-store"  # Answers have payloads and lease tokens.
         # Set here, so that a site of this API alone needs no middleware for it.
         response["Content-Length"] = str(len(response.content))
         return response
