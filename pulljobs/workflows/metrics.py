@@ -13,7 +13,7 @@ FAMILIES: Final = (
         SECONDS,
         Type.HISTOGRAM,
         CONSUMER,
-        "Time from the begin of a step of a run to its stored result, 0 for child jobs.",
+        "Time from the begin of a step of a run to its stored result, without those that wait.",
     ),
     Family(
         FAILED,

@@ -137,7 +137,7 @@ class RunStore:
         `is_ended` is True for a step that does not wait for them.
         """
         child = ids.encode(step.children[0]) if is_ended and step.children else None
-        self._write(step, 0.0, is_ended=is_ended, result=child and json.dumps(child))
+        self._write(step, None, is_ended=is_ended, result=child and json.dumps(child))
 
     def write_outcomes(self, step: Step, outcomes: str) -> None:
         """End a step with the outcomes of all its child jobs, as JSON."""
@@ -146,7 +146,7 @@ class RunStore:
 
     def _write_outcomes(self, step: Step, outcomes: str) -> None:
         with brief(self.using):
-            self._write(step, 0.0, result=outcomes)
+            self._write(step, None, result=outcomes)
             run(self.using, "end_gather", {"run_id": self.job.id})
 
     def end_claim(self, ending: Suspension | Continuation, version: int) -> None:
@@ -208,7 +208,7 @@ class RunStore:
     def _write(
         self,
         step: Step,
-        seconds: float,
+        seconds: float | None,
         *,
         is_ended: bool = True,
         result: str | None = None,
@@ -219,7 +219,7 @@ class RunStore:
             **_key(step),
             "kind": step.kind,
             "function": step.function,
-            "seconds": seconds,
+            "seconds": seconds or 0.0,
             "is_ended": is_ended,
             "result": result,
             "failure": None if failure is None else encode_failure(failure),
@@ -229,7 +229,7 @@ class RunStore:
         rows = retrying(self.using, partial(self._insert, params))
         if not rows:
             raise self._lost()
-        if is_ended and is_counting():
+        if seconds is not None and is_counting():  # Child jobs take their own time.
             event = StepEnded(*self.job.handler.names, step.kind, seconds, failure is not None)
             emission.emit_on_commit(self.using, event)
         return rows[0].result

@@ -1,6 +1,6 @@
 """Telemetry event of runs, emitted after the commit.
 
-StepEnded    a step of a run, other than a wait, whose result or failure was stored
+StepEnded    a step of a run whose result or failure was stored, but no wait and no children
 """
 
 from dataclasses import dataclass

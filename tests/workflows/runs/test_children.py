@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from pulljobs import batches, ids, operating
 from pulljobs.diagnosis import explain
+from pulljobs.engine import telemetry
 from pulljobs.errors import ChildFailed, Discard, InvalidMessage, Snooze
 from pulljobs.handlers import ClaimedJob, handler
 from pulljobs.models import ArchivedJob, Consumer, Job, Message
@@ -20,6 +21,7 @@ from pulljobs.testing import drain, run_workflow
 from pulljobs.workflows import AsyncRun, Run, children, reading, redrive, signal, signals
 from pulljobs.workflows.batches.history import forget_batches
 from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
+from pulljobs.workflows.telemetry import StepEnded
 from tests.factories import USING, ConsumerFactory
 from tests.workflows.runs.conftest import Bench
 
@@ -50,6 +52,24 @@ def test_children_run_apart_and_their_results_come_in_order(bench: Bench, resize
     assert WorkflowRun.objects.get().waiting_batch == Batch.objects.get(run_id=run_id).pk
     assert drain()[-1].job.result == [6, 2, 4]
     assert Message.objects.filter(channel=resize.channel).count() == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_times_of_steps_are_without_those_of_children(bench: Bench, resize: Consumer) -> None:
+    """The metric of step times would be 0 for children that run for hours."""
+
+    def split(run: Run) -> None:
+        run.step("own", int)
+        run.result(run.start(resize.channel.name, 1))
+        run.gather(resize.channel.name, [2])
+
+    bench.workflow(split)
+    bench.start()
+    events: list[object] = []
+    end = telemetry.record_with(events.append)
+    drain()
+    end()
+    assert [each.kind for each in events if isinstance(each, StepEnded)] == ["step"]
 
 
 def test_a_dead_child_raises_in_its_parent_unless_asked_otherwise(
