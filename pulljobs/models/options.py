@@ -18,7 +18,7 @@ from pulljobs.models.flow import FlowLimits, LimitGroup
 from pulljobs.models.token_holders import validate_name
 from pulljobs.run_limits import timeout_problems
 
-NOT_OPTIONS: Final = {"channel", "name", "paused_until", "throttled_until"}
+NOT_OPTIONS: Final = {"channel", "name", "paused_until"}
 """Fields of a consumer that users edit and that `@handler` does not accept."""
 GROUP: Final = "limit_group"
 """Field whose value is the name of a limit group. Its row is looked up when a worker starts."""

@@ -1,5 +1,5 @@
 -- Renumber the settlements of a range of ids, after their database moved to another cluster: settlements in the lake come
--- before the next window of the export, the others come into it. No other statement writes to a settlement.
+-- before the next window of the export, the others come into it. Besides it, only an erasure changes a settlement.
 -- Events: none.
 -- Parameters: low_id, high_id bigint, the second exclusive; exported bigint[] (ids of that range that the lake has);
 --   low_xid bigint, where the next window begins; next_xid bigint, above all that have ended in this cluster.
