@@ -43,7 +43,7 @@ from typing import Any, Final, LiteralString, Protocol
 
 
 class HistoryKeeper(Protocol):
-    """Copy of the history outside PostgreSQL, such as a lake."""
+    """Copy of messages and settlements outside PostgreSQL, such as a lake."""
 
     missing: str
     """Sentence for operators that says why a day without a copy is not dropped."""

@@ -69,7 +69,7 @@ class ChunkedWriter(DataSourceArrowWriter):
             publish_ledger.settle(session, self._publish.id, publish_ledger.DONE, tally)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: rows that tasks have committed stay, and a repeated publish skips them."""
+        """Do nothing: committed rows stay, and a publish repeated with the same id skips them."""
 
     def _publish_partition(
         self, session: Session, partition: int, batches: Iterator[pa.RecordBatch]

@@ -128,7 +128,10 @@ class Job(models.Model):
 
     @property
     def due_at(self) -> datetime | None:
-        """Time from which it can or could be claimed: None if dead, blocked or due in over 50 years."""
+        """Time from which it can be claimed, or None if dead, blocked or due in over 50 years.
+
+        A claim does not change it: a job in flight has the time from before its claim.
+        """
         at = self.available_at
         return None if at is None or at - datetime.now(UTC) > LONGEST_DELAY / 2 else at
 

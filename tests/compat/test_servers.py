@@ -1,4 +1,4 @@
-"""The storage tests pass on every server that the README names."""
+"""The storage tests pass on several versions of PostgreSQL, and through PgBouncer."""
 
 import os
 import re

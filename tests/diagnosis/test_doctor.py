@@ -141,7 +141,7 @@ def test_a_rate_at_which_the_ready_jobs_take_hours_is_reported_and_is_no_error()
 
 
 def test_a_backlog_that_is_too_long_to_count_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The doctor reports hours of work also where it can't count so many jobs."""
+    """The doctor estimates a backlog that is too long to count, and reports the hours it takes."""
     published(ConsumerFactory.create(rate="1/s"), 2)
     monkeypatch.setattr("pulljobs.diagnosis.doctor.MOST_READY", 2)
     monkeypatch.setattr("pulljobs.storage.backlog.estimate_queued", lambda using, id: 36_000)

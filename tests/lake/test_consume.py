@@ -93,7 +93,7 @@ def test_a_function_of_pandas_settles_what_it_names_and_spark_delivers_the_rest(
 def test_what_a_handler_raises_goes_for_all_it_was_given(
     spark: SparkSession, consumer: Consumer, tmp_path: Path, handler: str, state: State, error: str
 ) -> None:
-    """Discard rejects all jobs of the batch for its reason. Other exceptions retry all of them."""
+    """A Discard rejects all jobs of its batch with its bare text, and a ValueError retries them."""
     Consumer.objects.update(retry_delays=[3600.0])
     published(consumer, 3)
     assert consume(consumer, tmp_path, handler)["failed"] == 3

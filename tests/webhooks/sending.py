@@ -52,7 +52,10 @@ def job_of(payload: bytes = b'{"order": 1}', **fields: Any) -> ClaimedJob:
 
 
 def send(consumer: Consumer, *jobs: ClaimedJob, **limits: Any) -> list[Retry | None]:
-    """Deliver jobs. Return the Retry of each, or None if it was delivered."""
+    """Deliver jobs, by default `job_of()`. Return for each its Retry, or None if delivered.
+
+    `limits` are settings that replace those of LIMITS.
+    """
 
     async def send_all() -> list[Retry | None]:
         sender, endpoint = PushSender(replace(LIMITS, **limits)), endpoint_of(consumer)

@@ -102,9 +102,9 @@ def _content(checked: CheckResult, parts: Mapping[str, VerifiedPart]) -> dict[st
 def _broken(
     checked: CheckResult, parts: Mapping[str, VerifiedPart]
 ) -> Iterator[tuple[str, str, list[Any]]]:
-    """Yield (name, text of the invariant, ids of rows that break it) for each broken invariant.
+    """Yield (name, text of the invariant, ids or texts of rows that break it) for each broken one.
 
-    `parts` are the results of further apps, such as `pulljobs.schedules`, by name of the app.
+    `parts` are the results of other apps by their titles, such as "slots of schedules".
     """
     for name, ids in checked.broken.items():
         yield name, INVARIANTS[name], sorted(ids)
