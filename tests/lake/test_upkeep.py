@@ -7,14 +7,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from django.core.management import CommandError
+from django.db.models.functions import Now
 
 from pulljobs import ids
 from pulljobs.engine import outcomes
 from pulljobs.lake.models import ErrorFingerprint, HotKey, LakeDay, Rollup
+from pulljobs.lake.rollups import rollup_erasing
 from pulljobs.lake.spark import erasing, tables
 from pulljobs.lake.spark.tables import Table
-from pulljobs.models import ArchivedJob, Consumer, Message
+from pulljobs.models import ArchivedJob, Channel, Consumer, Message, ScheduledMessage
 from pulljobs.publishing import publish
+from pulljobs.scheduling import dispatch
 from pulljobs.storage import jobs
 from pyspark_pulljobs.schemas import TABLES
 from tests.days import no_days
@@ -154,6 +157,34 @@ def test_no_byte_of_an_erased_message_is_left_and_every_row_is_accounted_for(
     assert_same(place)
 
 
+@pytest.mark.parametrize("by", ["key", "message"])
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["kept", "dropped"])
+def test_a_message_that_was_scheduled_is_erased_with_its_copy(
+    place: Place, by: str, is_dropped: bool
+) -> None:
+    """The copy goes even if only the lake still has the message. Copies of others stay."""
+    consumer, other = ConsumerFactory.create(), ConsumerFactory.create()
+    for channel, name in ((consumer.channel, "m"), (other.channel, "m"), (consumer.channel, "n")):
+        add_scheduled(channel, name, key=KEY if channel == consumer.channel else None)
+    dispatch()
+    add_scheduled(consumer.channel, "later", key=KEY)
+    query("DELETE FROM pulljobs_job")
+    run("export", "--with-payload")
+    chosen = Message.objects.get(channel=consumer.channel, client_message_id="m").pk
+    if is_dropped:
+        query("DELETE FROM pulljobs_message")
+    run("erase", f"--{by}", {"key": KEY, "message": ids.encode(chosen)}[by])
+    left = ScheduledMessage.objects.order_by("pk").values_list("channel", "client_message_id")
+    others = [(consumer.channel_id, "n")] if by == "message" else []
+    assert list(left) == [(other.channel_id, "m"), *others, (consumer.channel_id, "later")]
+
+
+def add_scheduled(channel: Channel, name: str, key: str | None) -> None:
+    ScheduledMessage.objects.create(
+        channel=channel, client_message_id=name, key=key, payload=b"SECRET", dispatch_at=Now()
+    )
+
+
 class KilledError(BaseException):
     """Kill of the process, which no code handles."""
 
@@ -180,7 +211,7 @@ def test_an_erasure_that_was_killed_is_completed_when_it_is_repeated(
     update = erasing._update
     with monkeypatch.context() as kill:
         if moment == "in the database":
-            kill.setattr(erasing, "_erase_rollups", killed)
+            kill.setattr(rollup_erasing, "erase_contents", killed)
         kill.setattr(erasing, "_update", killed_in_lake)
         with pytest.raises(KilledError):
             run("erase", f"--{by}", predicate)

@@ -1,15 +1,16 @@
 """Erasure of the contents of messages from the lake and from PostgreSQL.
 
 The rows stay in both places, with their ids and times, so that `verify` still accounts for them.
-Payload, key, headers and client message id of the messages are erased, and the errors and results
-of their jobs. The lake's messages are changed last: an erasure that was interrupted finds them
-again when it is repeated, even by a predicate, which is applied to the lake alone.
+Payload, key, headers and client message id of the messages are erased, the errors and results of
+their jobs, and the scheduled messages from which they were published. The lake's messages are
+changed last: an erasure that was interrupted finds them again when it is repeated, even by a
+predicate, which is applied to the lake alone.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, Final, NamedTuple
 
 from deltalake import QueryBuilder
@@ -19,9 +20,7 @@ from django.db import transaction
 from pulljobs import ids
 from pulljobs.errors import ConfigurationError
 from pulljobs.lake import lock, verified_days
-from pulljobs.lake.models import ErrorFingerprint, HotKey, Rollup
-from pulljobs.lake.models.rollups import Period
-from pulljobs.lake.rollups import hours
+from pulljobs.lake.rollups import rollup_erasing
 from pulljobs.lake.spark import compacting, exporting
 from pulljobs.lake.spark.comparing import PARTITIONED
 from pulljobs.lake.spark.tables import WRITER, Table, open_writable_tables
@@ -44,12 +43,8 @@ EMPTIED: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """Contents of erased columns by table of the lake, as SQL of the Delta library."""
-BEGINS: Final[Mapping[Period, Callable[[datetime], datetime]]] = {
-    Period.HOUR: hours.begin_hour,
-    Period.DAY: hours.day_of,
-    Period.MONTH: hours.month_of,
-}
-"""Function that returns the start of the period in which a time is."""
+NAME: Final = "concat(channel_id, ' ', client_message_id)"
+"""Expression for a channel and a client message id, as erase_messages.sql compares them."""
 IDS_AT_ONCE: Final = 1_000
 """Number of ids in the predicate of one statement."""
 
@@ -113,15 +108,19 @@ def _choose(using: str, messages: Table, options: ErasureOptions) -> list[int]:
 def _erase(
     using: str, location: str, tables: Mapping[str, Table], message_ids: list[int], erased: Erased
 ) -> None:
-    settled, job_ids, keys = _find_parts(using, tables, message_ids)
-    days = {"archive": _by_day(settled), "messages": _by_day(message_ids)}
+    parts = _find_parts(using, tables, message_ids)
+    days = {"archive": _by_day(parts.settled), "messages": _by_day(message_ids)}
     for name, some in days.items():
         for day in some:
             verified_days.record_doubt(using, location, PARTITIONED[name], day)
     with transaction.atomic(using=using):
-        params = {"message_ids": message_ids, "job_ids": sorted(job_ids)}
+        params = {
+            "message_ids": message_ids,
+            "job_ids": sorted(parts.job_ids),
+            "scheduled": sorted(parts.names),
+        }
         [row] = run(using, "erase_messages", params)
-        _erase_rollups(using, message_ids, keys, job_ids)
+        rollup_erasing.erase_contents(using, message_ids, parts.keys, parts.job_ids)
     for name, some in days.items():
         _update(tables[name], some)
     erased.messages, erased.settlements = len(message_ids), row.settlements
@@ -131,18 +130,22 @@ class _Parts(NamedTuple):
     settled: list[int]
     """Ids of settlements in the lake that have an error or a result."""
     job_ids: set[int]
+    names: set[str]
+    """Channels and client message ids in the lake, under which the messages may be scheduled."""
     keys: set[str]
 
 
 def _find_parts(using: str, tables: Mapping[str, Table], message_ids: list[int]) -> _Parts:
     archived = ArchivedJob.objects.using(using).filter(message_id__in=message_ids)
     keyed = Message.objects.using(using).filter(pk__in=message_ids).exclude(key=None)
-    parts = _Parts([], set(archived.values_list("job_id", flat=True)), set())
+    parts = _Parts([], set(archived.values_list("job_id", flat=True)), set(), set())
     parts.keys.update(key for key in keyed.values_list("key", flat=True) if key)
     for some in _lists(message_ids):
         contents = f"message_id IN ({some}) AND (error IS NOT NULL OR result IS NOT NULL)"
         parts.settled.extend(_select(tables["archive"], "id", contents))
         parts.job_ids.update(_select(tables["archive"], "job_id", f"message_id IN ({some})"))
+        with_name = f"id IN ({some}) AND client_message_id IS NOT NULL"
+        parts.names.update(_select(tables["messages"], NAME, with_name))
         with_key = f"id IN ({some}) AND key IS NOT NULL"
         parts.keys.update(_select(tables["messages"], "key", with_key))
     return parts
@@ -190,22 +193,3 @@ def _by_day(row_ids: Iterable[int]) -> dict[date, list[int]]:
     for row_id in row_ids:
         days[ids.time_of(row_id).date()].append(row_id)
     return dict(days)
-
-
-def _erase_rollups(
-    using: str, message_ids: Collection[int], keys: Collection[str], job_ids: Collection[int]
-) -> None:
-    """Remove the erased errors and keys from the rollups.
-
-    Samples of errors become empty. Frequent keys are deleted, and so are the sketches of the keys,
-    from which a key cannot be removed.
-    """
-    ErrorFingerprint.objects.using(using).filter(sample_job__in=job_ids).update(sample="")
-    if not keys:
-        return
-    HotKey.objects.using(using).filter(key__in=keys).delete()
-    published = {ids.time_of(id) for id in message_ids}
-    for period, begin in BEGINS.items():
-        starts = {begin(time) for time in published}
-        rollups = Rollup.objects.using(using).filter(period=period, starts_at__in=starts)
-        rollups.exclude(keys_sketch=None).update(keys_sketch=None)

@@ -1,8 +1,9 @@
--- Erase the contents of messages and of the settlements and attempts of their jobs. The rows stay, with their ids and times.
+-- Erase the contents of messages and of the settlements and attempts of their jobs. The rows stay, with their ids and times. The scheduled messages from which they were published are deleted.
 -- Events: none.
--- Parameters: message_ids bigint[], none of which a job needs; job_ids bigint[], all of their jobs.
+-- Parameters: message_ids bigint[], none of which a job needs; job_ids bigint[], all of their jobs;
+--   scheduled text[], their channels and client message ids in the lake, with a space between.
 -- Returns: messages, settlements bigint, the numbers of rows.
--- Locks: the rows. Index: primary key of each partition of messages; archived message_id; attempt job_id; none of publications.
+-- Locks: the rows. Index: primary key of each partition of messages; archived message_id; attempt job_id; none of publications and scheduled messages.
 WITH erased_messages AS (
     UPDATE pulljobs_message
     SET payload = '', key = NULL, client_message_id = NULL, headers = '{}'
@@ -26,6 +27,18 @@ erased_attempts AS (
 forgotten AS (
     DELETE FROM pulljobs_publication
     WHERE message_id = ANY(%(message_ids)s::bigint[])
+),
+deleted AS (
+    DELETE FROM pulljobs_scheduled_message
+    WHERE dispatched_at IS NOT NULL
+        AND (
+            concat(channel_id, ' ', client_message_id) = ANY(%(scheduled)s::text[])
+            OR (channel_id, client_message_id) IN (
+                SELECT channel_id, client_message_id
+                FROM pulljobs_message
+                WHERE id = ANY(%(message_ids)s::bigint[])
+            )
+        )
 )
 SELECT
     (SELECT count(*) FROM erased_messages) AS messages,
