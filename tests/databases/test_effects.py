@@ -72,7 +72,7 @@ def test_an_error_that_a_handler_swallows_in_its_own_database_is_a_failure(
 
 
 def test_the_writes_of_the_handler_are_committed_before_the_end_of_its_job() -> None:
-    """A crash between the two commits repeats the writes of the handler, and does not lose them."""
+    """A crash between the two commits repeats the handler's writes, but never loses them."""
     committed: list[str] = []
     with transactions.atomic():
         write()

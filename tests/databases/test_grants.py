@@ -68,7 +68,7 @@ def doing(statement: str) -> Callable[[], object]:
 
 
 def test_a_worker_and_a_publisher_have_all_rights_that_they_need(role: str) -> None:
-    """The role publishes, claims, kills, redrives, reaps and maintains.
+    """The default profile lets a role publish, claim, kill, redrive, reap and maintain.
 
     With PULLJOBS_TEST_SECOND=1, all tests run with these rights.
     """
@@ -193,7 +193,7 @@ def test_repeated_grants_change_nothing_and_another_profile_replaces_all_rights(
 
 
 def test_grants_on_partitions_are_revoked_like_others(role: str) -> None:
-    """A role that may read all tables keeps no way around the table of messages."""
+    """`pulljobs grants` revokes rights on partitions, which a grant on all tables has given."""
     consumer = ConsumerFactory.create()
     with no_days():
         list(partition_making.make_ahead(USING, 0))
@@ -262,7 +262,7 @@ def test_doctor_goes_on_after_a_check_whose_table_the_role_may_not_read(role: st
 
 
 def test_a_session_that_may_only_read_is_reported_unless_its_role_has_no_more(role: str) -> None:
-    """Commands that write end with advice, because `default_transaction_read_only` may be on."""
+    """Doctor reports a read-only session unless its role may only read. `reap` is refused."""
     grant(role, Profile.READ)
     query("SET default_transaction_read_only = on")
     try:

@@ -1,4 +1,4 @@
-"""`pulljobs doctor` reports every kind of problem, and nothing where all is well."""
+"""`pulljobs doctor` reports problems of the core, and nothing where all is well."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -385,7 +385,7 @@ def test_dead_loops_and_open_circuits_of_living_nodes_are_reported() -> None:
 
 
 def test_loops_that_fail_again_and_again_are_reported() -> None:
-    """A full disk, for example, lets heartbeats pass, but neither claims nor settlements."""
+    """Doctor reports loops that failed ten times in a row, for example because the disk is full."""
     loops = {"flusher": {"failures": 10}, "fetcher": {"failures": 10}, "reaper": {"failures": 9}}
     register(report={"loops": loops})
     failing = findings()["failing_loop"]

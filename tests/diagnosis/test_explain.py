@@ -1,4 +1,4 @@
-"""`pulljobs explain JOB` gives every reason for which a job waits."""
+"""`pulljobs explain JOB` gives the reasons for which a job waits."""
 
 import re
 from datetime import datetime, timedelta

@@ -1,6 +1,6 @@
 """Fixtures of tests of the lake: the Spark session that they share, and places of lakes.
 
-A session takes seconds to start, many more until its JVM is warm, and its memory. Under xdist one
+A session takes seconds to start, many more until its JVM is warm, and much memory. Under xdist one
 process runs all files here, and nothing else before they are done.
 """
 

@@ -12,7 +12,7 @@ from pulljobs.errors import Discard, Snooze
 
 
 def sort_out(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the outcome that the payload of each job names. Jobs without a row are delivered."""
+    """Return the outcome that each payload names. "deliver" gives no row, with the same effect."""
     outcome = frame["payload"].str.decode("utf-8")
     settled = frame.assign(outcome=outcome, error="as asked", after=3600.0)
     return settled[outcome != "deliver"][["job_id", "outcome", "error", "after"]]

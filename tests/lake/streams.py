@@ -44,7 +44,7 @@ class Source:
         return self.reader.latestOffset(self.at, self.limit)
 
     def rows(self, end: Offset) -> list[dict[str, Any]]:
-        """Return the rows up to the offset `end`, read as the tasks of Spark do."""
+        """Return the rows from `self.at` to the offset `end`, read as the tasks of Spark do."""
         slices = self.reader.partitions(self.at, end)
         return [
             row
@@ -54,7 +54,7 @@ class Source:
         ]
 
     def run(self) -> list[dict[str, Any]]:
-        """Plan and read one micro-batch, and return its rows. Spark would then log its commit."""
+        """Plan and read one micro-batch, and return its rows, if any. Spark would then log it."""
         end = self.plan()
         rows = [] if end == self.at else self.rows(end)
         self.at = end

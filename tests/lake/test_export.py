@@ -155,7 +155,7 @@ def test_rows_of_writers_who_commit_out_of_order_go_once_though_exports_are_kill
 def test_files_of_a_run_that_was_cut_off_do_not_stay(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run removes such files, because plain readers of Parquet would see their rows."""
+    """The next run deletes files of a run that was cut off, which plain readers would read."""
     settled(ConsumerFactory.create())
 
     def fail(*args: object) -> None:
@@ -364,7 +364,7 @@ TROUBLES = [cut_off_from_the_server, refused_by_the_server, *LOCAL_TROUBLES]
 def test_trouble_that_passes_is_reported_in_one_line_and_the_next_run_goes_on(
     place: Place, trouble: Callable[[Place], AbstractContextManager[None]]
 ) -> None:
-    """The error is a LakeError of one line, after which `--watch` goes on as well."""
+    """Each trouble raises a LakeError of one line, and the next export exports all rows."""
     if not isinstance(place, Path) and trouble in LOCAL_TROUBLES:
         pytest.skip("an object store has no directories")
     settled(ConsumerFactory.create())
@@ -377,7 +377,7 @@ def test_trouble_that_passes_is_reported_in_one_line_and_the_next_run_goes_on(
 
 @pytest.mark.owner
 def test_a_watch_keeps_its_session_until_a_run_fails_in_it() -> None:
-    """After a run that failed, the session is stopped and the next run opens another one."""
+    """A watch stops its Spark session once a run has failed in it, and opens another one."""
     calls: list[str] = []
 
     @contextmanager
@@ -414,7 +414,7 @@ def test_a_watch_outlives_a_connection_that_broke(monkeypatch: pytest.MonkeyPatc
 
 
 def test_another_cluster_is_refused_until_it_is_rebased(place: Place) -> None:
-    """After a dump and a restore, new transactions have lower ids, and an export needs a rebase."""
+    """An export from another cluster, as after a restore of a dump, needs a `lake rebase` first."""
     consumer = ConsumerFactory.create()
     settled(consumer, 3)
     run("export")

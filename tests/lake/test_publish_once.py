@@ -1,4 +1,4 @@
-"""A publish happens once, all or nothing, whatever fails, is repeated or is killed."""
+"""A bulk publish publishes each row once, whatever fails, is repeated or is killed."""
 
 import subprocess
 from typing import Any
@@ -60,7 +60,7 @@ def test_a_publish_that_is_repeated_does_nothing(mode: str) -> None:
 
 
 def test_a_driver_that_commits_twice_publishes_once() -> None:
-    """A Spark driver that got no answer to its commit can repeat it."""
+    """A Spark driver can repeat a commit, for example without an answer, and publishes once."""
     consumer = ConsumerFactory.create()
     writer = bulk.writer(consumer.channel)
     messages = [writer.write(iter(numbered(0, 5)))]
@@ -88,7 +88,7 @@ def test_an_aborted_publish_may_be_run_again() -> None:
 
 
 def test_a_killed_publish_is_taken_up_by_its_id() -> None:
-    """A new run with the same id drops the rows that the killed run has staged."""
+    """A publish with the id of a killed one publishes its own rows only, and drops those staged."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, publishId="daily").write(iter(numbered(100, 3)))
     bulk.let_go()
@@ -115,7 +115,7 @@ def test_a_driver_that_is_gone_is_seen_on_its_host() -> None:
 
 @pytest.mark.parametrize("guarded", ["true", "false"])
 def test_the_next_publish_drops_what_a_killed_one_left(guarded: str) -> None:
-    """A publish drops rows that a killed one staged, after ten minutes if that held no lock."""
+    """A publish drops what a killed one has staged, or ten minutes later if that held no lock."""
     consumer = ConsumerFactory.create()
     bulk.writer(consumer.channel, guarded=guarded).write(iter(numbered(0, 3)))
     assert len(tables()) == 1
@@ -220,7 +220,7 @@ class TestChunked:
 
 
 def test_a_conflict_over_locks_is_tried_again() -> None:
-    """Two publishes of the same client ids in opposite orders deadlock: one of them is retried."""
+    """A bulk publish that deadlocks with another publish of the same client ids is tried again."""
     consumer = ConsumerFactory.create()
     ids = [str(n) for n in range(2)]
     writer = bulk.writer(consumer.channel)

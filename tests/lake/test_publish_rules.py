@@ -195,7 +195,7 @@ def test_what_was_published_to_one_consumer_is_missed_by_no_other(mode: str) -> 
 
 
 def test_what_a_sink_sent_to_one_consumer_is_missed_by_no_other() -> None:
-    """The invariant `consumer_has_its_job` allows for deleted records of a sink's older batches."""
+    """The invariant `consumer_has_its_job` holds if records of a sink's old batches are deleted."""
     consumer = ConsumerFactory.create()
     ConsumerFactory.create(channel=consumer.channel)
     Consumer.objects.update(created_at=LONG_AGO, changed_at=LONG_AGO)

@@ -62,7 +62,7 @@ def place(place: Place) -> Iterator[Place]:
 
 
 def settled_on(day: date, consumer: Consumer, count: int = 5) -> None:
-    """Make settlements and messages of a past day, in partitions of that day."""
+    """Make `count` messages and settlements of a past day, one DEAD, in partitions of that day."""
     published(consumer, count)
     held = claimed(consumer, count)
     run_of_each = TimedRun(time.monotonic() - 1, 1 / 3)

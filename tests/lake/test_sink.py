@@ -106,7 +106,7 @@ def test_a_checkpoint_tells_no_secrets(spark: SparkSession, source: str, tmp_pat
 
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Function that publishes four batches of a stream and returns the numbers of recorded ones."""
+    """Function that publishes batches 0 to 3 of a stream. It returns those still recorded."""
     monkeypatch.setattr(atomic, "KEPT_BATCHES", 1)
 
     def run(to: Consumer, rows: pa.RecordBatch, **options: str) -> list[int]:
@@ -127,7 +127,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
 
 def test_the_ledger_remembers_the_last_batches(batches: Callable[..., list[int]]) -> None:
-    """Records of older batches of a query are deleted."""
+    """Only the records of the last batches of a query are kept. No message is deleted."""
     assert batches(ConsumerFactory.create(), bulk.batch({})) == [2, 3]
     assert Message.objects.count() == 4
 

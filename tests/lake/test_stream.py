@@ -299,7 +299,7 @@ def test_a_stream_outlives_an_outage_of_the_database(consumer: Consumer) -> None
 def test_an_outage_begins_with_its_first_failure(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time that a call took before its first error is not part of the outage."""
+    """The time that a call took before its first error does not count towards `outage`."""
     clock = [0.0]
 
     def sleep(seconds: float) -> None:
@@ -393,7 +393,7 @@ def test_wrong_options_are_reported_in_one_line(
 def test_wrong_options_are_reported_when_the_stream_is_loaded(
     consumer: Consumer, given: dict[str, str]
 ) -> None:
-    """`load()` of a streaming read asks the data source for its columns, and so for its options."""
+    """Wrong options raise ConfigurationError in `load()`, which asks the source for its columns."""
     source_options = options(consumer)
     assert DefaultSource(source_options).schema() == batches.SCHEMA
     with pytest.raises(ConfigurationError):

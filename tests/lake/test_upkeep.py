@@ -94,7 +94,7 @@ def test_many_exports_of_one_row_become_one_file_a_day(
 def secret(consumer: Consumer, *payloads: bytes) -> list[int]:
     """Publish messages with the key KEY, and retry and reject their jobs with errors that quote it.
 
-    Return the ids of all messages of the key.
+    The jobs are then deleted. Return the ids of all messages of the key, ascending.
     """
     for payload in payloads:
         publish(consumer.channel.name, payload, key=KEY, headers={"of": KEY})
@@ -251,7 +251,7 @@ def test_nothing_is_erased_while_the_lake_is_away(place: Place, tmp_path: Path) 
 def test_a_lake_that_cannot_be_written_to_is_one_clear_line(
     place: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is erased from the database then, and the Delta library prints no trace."""
+    """Verbs that write fail in one line, without a trace, and an erasure erases nothing."""
     if not isinstance(place, Path):
         pytest.skip("an object store has no directories")
     consumer = ConsumerFactory.create()

@@ -1,4 +1,4 @@
-"""The dashboard, the alert rules and the guide read only series that are exported."""
+"""Grafana's dashboard, the alert rules and the guide read only series that are exported."""
 
 import json
 import re

@@ -115,7 +115,7 @@ def test_what_is_pruned_earlier_than_the_window_ends_stays_taken(own: timedelta 
 
 
 def test_the_id_of_a_message_with_a_live_job_is_not_pruned(consumer: Consumer) -> None:
-    """Answers about the job link to the message by this id."""
+    """Pruning keeps the client message id of a message with a live job, as answers show it."""
     first = send(consumer)
     age(timedelta(days=10))
     list(operating.prune(timedelta(days=7)))

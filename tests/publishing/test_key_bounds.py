@@ -361,7 +361,7 @@ class TestReplace:
         assert claim(consumer) == []
 
     def test_each_day_of_its_delay_has_24_hours(self) -> None:
-        """The clocks of the session's time zone may be changed during the delay."""
+        """A day of a replaced job's delay has 24 hours, even if the clocks change meanwhile."""
         consumer = bounded(1, "replace")
         send(consumer, "a")
         query("SET LOCAL TIME ZONE 'Europe/Berlin'")

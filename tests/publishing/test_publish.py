@@ -210,7 +210,7 @@ def test_when_it_may_be_claimed(way: Way, options: dict[str, Any], due_seconds: 
 
 @WAYS
 def test_each_day_of_a_delay_has_24_hours(way: Way) -> None:
-    """The clocks of the session's time zone may be changed during the delay."""
+    """A day of a delay has 24 hours, even if the clocks of the session's time zone change."""
     channel = ConsumerFactory.create().channel.name
     query("SET LOCAL TIME ZONE 'Europe/Berlin'")
     delays = [timedelta(days=days) for days in range(30, 360, 30)]

@@ -158,7 +158,7 @@ def test_a_producer_by_its_name(channel: str) -> None:
 
 
 def test_a_producer_that_was_not_saved(channel: str) -> None:
-    """It is refused, because the message would be one of no producer."""
+    """A publish by an unsaved producer is refused, because its message would have none."""
     with pytest.raises(InvalidMessage, match="Producer 'shop' is not in the database: save it"):
         publish(channel, b"x", producer=Producer(name="shop"))
 

@@ -53,7 +53,7 @@ def events() -> Iterator[list[object]]:
 def test_a_connection_that_is_cut_after_a_commit_fails_nothing(
     name: str, events: list[object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says so in one line, without a traceback."""
+    """An error after a commit raises nothing. The log names it in one line, without a traceback."""
     connections[USING].ensure_connection()
     connections[USING].connection.close()
     WORKS[name]()

@@ -253,7 +253,7 @@ def test_one_outcome_that_can_not_be_written_does_not_stop_the_others(bad: Any) 
 
 @pytest.mark.parametrize("code", ["", "USING ERRCODE = 'data_corrupted'"])
 def test_one_row_that_can_not_be_written_does_not_stop_the_others(code: str) -> None:
-    """A trigger of the project refuses it, or the server can't read it."""
+    """A job that a trigger or a damaged row keeps from being written is refused, and no other."""
     held = held_jobs(9)
     refuse_archiving(held[4].job_id, code)
     finished = jobs.finish(USING, list(map(outcomes.deliver, held)))

@@ -340,7 +340,7 @@ class TestFreeing:
         assert claim(consumer) == []
 
     def test_a_retry_to_come_holds_its_key(self) -> None:
-        """With hold_key_on_retry later jobs of the key wait."""
+        """With `hold_key_on_retry`, later jobs of the key wait for the retry."""
         consumer = exclusive()
         first, *_rest = queued(consumer, "aab")
         held = claim(consumer)
@@ -376,7 +376,7 @@ class TestFreeing:
     def test_a_job_that_is_released_without_a_run_keeps_its_key(
         self, after: timedelta | None
     ) -> None:
-        """Such as a job that an open circuit does not admit. It is no retry and no snooze."""
+        """A job that is released before it ran keeps its key, even without `hold_key_on_retry`."""
         consumer = exclusive(hold_key_on_retry=False)
         first, _second = queued(consumer, "aa")
         pulling.finish([outcomes.release(claim(consumer)[0], after=after)])

@@ -113,7 +113,7 @@ class TestPause:
         ],
     )
     def test_a_time_that_cannot_be_read_again_is_refused(self, until: datetime) -> None:
-        """PostgreSQL can store such a time, but Python could not read the row again."""
+        """A time that Python could not read back is refused, also as the end of a pause."""
         consumer = ConsumerFactory.create()
         with pytest.raises(ValueError, match="within the years 1000 to 8999"):
             operating.pause(consumer, until)

@@ -75,7 +75,7 @@ def test_the_reaper_returns_the_other_jobs_of_the_lease_and_other_leases(
 
 
 def test_a_lease_that_the_reaper_puts_off_breaks_no_invariant(consumer: Consumer) -> None:
-    """`pulljobs verify` accepts a lease that was over at its hard end and has a locked job."""
+    """`verify` accepts a lease that is prolonged beyond its hard end while its job is locked."""
     [[locked]] = held_jobs(consumer, 1)
     query("UPDATE pulljobs_lease SET claimed_at = claimed_at - interval '1 h'")
     query("UPDATE pulljobs_lease SET leased_until = claimed_at, hard_end = claimed_at")
@@ -196,7 +196,7 @@ def test_jobs_of_a_dead_node_wait_for_no_locked_rate(consumer: Consumer) -> None
 
 
 def test_jobs_of_a_dead_node_are_released_although_a_claim_has_their_rate_locked() -> None:
-    """The transaction of a claim is short. An expiry would keep the token and the delivery."""
+    """The release of a dead node's jobs waits for their locked rate, and counts no delivery."""
     rated = ConsumerFactory.create(rate="9/h", rate_burst=9)
     job_id = published(rated)[0]
     Puller(USING, rated, node_id=NODE).claim(1)
@@ -212,7 +212,7 @@ def test_jobs_of_a_dead_node_are_released_although_a_claim_has_their_rate_locked
 def test_an_attempt_that_skips_locked_rows_waits_briefly_for_the_key_of_a_job(
     consumer: Consumer,
 ) -> None:
-    """The sweep frees the key later."""
+    """`finish` with `skip_locked` settles a job whose key stays locked, after a short wait."""
     keyed = exclusive()
     [[free]], [job_id] = held_jobs(consumer, 1), queued(keyed, "k")
     batch = [outcomes.deliver(job) for job in (free, *claim(keyed))]

@@ -44,7 +44,7 @@ def ids(puller: Puller, wanted: int = 100) -> list[int]:
 
 
 def work_on(puller: Puller, seconds: float = 0.0) -> list[int]:
-    """Publish and claim for at least so many seconds, until the low-water mark has risen.
+    """Publish and claim for at least `seconds`, and until the low-water mark has risen.
 
     Return the ids of the claimed jobs that it did not publish.
     """

@@ -176,7 +176,7 @@ def test_somebody_holding_the_lock_shortly_is_waited_for(
 def test_somebody_holding_the_lock_for_long_is_not_stood_in_the_way_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Attempts to make a partition are given up while its lock is taken, and delay no publisher."""
+    """Making a partition fails if its lock is taken for long, and delays no publisher meanwhile."""
     monkeypatch.setattr(partition_locks, "LOCK_TIMEOUT", timedelta(milliseconds=20))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=200))
     channel = ChannelFactory.create()
@@ -223,7 +223,7 @@ def test_a_vacuum_is_waited_for_longer_and_delays_no_publisher(
 def test_a_vacuum_that_goes_on_is_waited_for_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Dropping a partition tries once if a vacuum goes on, since the reaper must not wait long."""
+    """A drop waits for a vacuum once and then fails, since the reaper must not wait long."""
     monkeypatch.setattr(partition_locks, "VACUUM_TIMEOUT", timedelta(milliseconds=200))
     monkeypatch.setattr(partition_locks, "PATIENCE", timedelta(milliseconds=100))
     caplog.set_level("INFO", "pulljobs.storage")

@@ -268,7 +268,7 @@ def orphans() -> list[Held]:
 def test_a_job_that_can_not_be_written_holds_back_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its lease stays for a later pass, and the log names it."""
+    """A job that can't be written keeps its lease for a later pass and is logged. Others expire."""
     consumer = ConsumerFactory.create(max_retries=0)
     bad, *good = published(consumer, 4)
     claimed(consumer, 2)

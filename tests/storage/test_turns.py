@@ -343,7 +343,7 @@ def blocks_read(consumer: Consumer, ring: Entry) -> int:
 @committed
 @pytest.mark.parametrize("name", ["discover_keys", "claim_turns"])
 def test_jobs_of_a_key_are_found_where_the_planner_knows_one_key_only(name: str) -> None:
-    """The plan uses the index of keys, not the smaller one of priorities, which has all jobs."""
+    """Jobs of a key are read by the index of keys, even if the statistics know one key only."""
     consumer = fair()
     query(QUEUE_MANY.format(consumer=consumer.pk, channel=consumer.channel_id))
     query("ANALYZE pulljobs_job")
@@ -643,7 +643,7 @@ class TestTurnsLost:
 
     @committed
     def test_keys_of_a_dump_from_another_cluster_are_claimable_after_a_sweep(self) -> None:
-        """A restored row bears the number of a transaction that this cluster has not begun."""
+        """A sweep makes keys claimable again that bear transaction ids of another cluster."""
         consumer = fair()
         queue(consumer, 2, "a")
         reader = above_its_marks(consumer)

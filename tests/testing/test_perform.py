@@ -161,7 +161,7 @@ def test_transactional_effects_of_a_lost_job_are_rolled_back() -> None:
 def test_error_that_a_transactional_handler_swallows_fails_the_settle_as_in_a_worker(
     policy: AckPolicy, event: Event
 ) -> None:
-    """A database error in the handler leaves its transaction unusable, so the settlement fails."""
+    """A swallowed database error fails the settlement, so the ack policy decides the outcome."""
 
     def work(job: ClaimedJob) -> None:
         Group.objects.create(name="effect")

@@ -53,7 +53,7 @@ def test_workers_and_publishers_of_both_releases_break_no_promise(
 
 @pytest.mark.django_db
 def test_every_statement_of_the_older_release_runs_on_the_newer_tables(older: Path) -> None:
-    """PostgreSQL can prepare each statement, for which it looks up tables, columns and types."""
+    """PostgreSQL can prepare each statement of the older release on the newer tables."""
     fragments = older / "pulljobs" / "engine" / "sql" / FRAGMENTS
     files = [
         file

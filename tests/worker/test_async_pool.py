@@ -496,7 +496,7 @@ def test_all_running_jobs_are_suspects_if_an_unknown_task_blocks_the_loop(
 def test_no_job_is_charged_for_a_loop_that_goes_on_at_the_next_look(
     bench: AsyncBench, blocker: Blocker
 ) -> None:
-    """A loop that is silent at one check only was paused together with its whole process."""
+    """A loop that is silent at one check only charges no job, as its process may be paused."""
     bench.take(blocker)
     assert blocker.blocked.wait(PATIENCE_SECONDS)
     wait_until(lambda: bench.loop.is_unhealthy(patience=1.2))

@@ -24,7 +24,7 @@ def circuits() -> dict[str, dict[str, object]]:
 
 
 def test_failures_in_a_row_hold_jobs_back_until_a_probe(stage: Stage) -> None:
-    """A worker claims nothing for a while, then a single probe, and then at full speed again."""
+    """After failures in a row only single probes are claimed, with pauses, until one succeeds."""
     stage.consumer(retry_strategy="constant:60")
     failing = stage.publish(60, fail="the other side is down")
     worker = stage.worker(*FLAGS)
@@ -102,7 +102,7 @@ def test_without_back_off_all_jobs_may_fail_at_once(stage: Stage, flags: list[st
 
 
 def test_a_job_without_retries_left_is_given_up_once(stage: Stage) -> None:
-    """An error in `on_giving_up` loses nothing. No other outcome calls that hook."""
+    """`on_giving_up` is called once, for the DEAD job only. Its error is logged."""
     stage.consumer(max_retries=1)
     [job] = stage.publish(fail="no luck", giving_up="no luck either")
     stage.publish(3)

@@ -109,7 +109,7 @@ def jobs_taken(consumer_id: int, job_id: int) -> object:
 
 
 def test_jobs_of_a_dead_node_drain_at_normal_speed(stage: Stage) -> None:
-    """Jobs that ran are isolated. The hundreds that only waited are not."""
+    """Jobs that ran are charged and isolated. Hundreds that only waited run in parallel."""
     consumer = stage.consumer(lease_duration=2 * SECOND, retry_strategy="constant:0")
     held = stage.publish(HELD, seconds=SECONDS)
     lost = Puller(USING, consumer, node_id=uuid4()).claim(HELD)

@@ -79,7 +79,7 @@ def test_a_kill_ends_a_process_whose_only_thread_does_not_react(stage: Stage) ->
 def test_a_thread_over_its_time_limit_sees_its_job_lost_and_its_result_is_discarded(
     stage: Stage,
 ) -> None:
-    """The result is discarded whether the handler reacts to `job.lost` or returns much later."""
+    """The job is retried, whether its handler reacts to `job.lost` or returns much later."""
     stage.consumer(retry_strategy="constant:60")
     [heeds], [goes_on] = stage.until_gate(heed=True), stage.until_gate()
     worker = stage.worker("--handler-timeout", "0.5")
@@ -105,7 +105,7 @@ def test_an_async_handler_over_its_time_limit_is_cancelled(stage: Stage) -> None
 
 
 def test_a_process_whose_only_thread_is_over_its_time_limit_is_replaced(stage: Stage) -> None:
-    """Its only thread is stuck, so the next process does the waiting jobs."""
+    """The process is replaced, as its only thread is stuck. The next one does the waiting jobs."""
     stage.consumer(max_retries=0)
     [job] = stage.until_gate()
     others = stage.publish(5)

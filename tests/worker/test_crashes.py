@@ -208,7 +208,7 @@ def test_a_child_that_another_process_stops_is_started_again(stage: Stage) -> No
 
 
 def test_children_are_replaced_although_the_parent_ignores_their_ends(stage: Stage) -> None:
-    """A process inherits that SIGCHLD is ignored, and then can't wait for its children."""
+    """A killed child is replaced even if the worker has inherited that SIGCHLD is ignored."""
     stage.consumer()
     stage.popen = {"preexec_fn": partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN)}
     worker = stage.worker().ready()

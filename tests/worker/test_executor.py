@@ -341,7 +341,7 @@ def test_a_job_that_is_delivered_before_its_run_takes_no_other_outcome() -> None
 
 @pytest.mark.parametrize("policy", AckPolicy)
 def test_an_outcome_that_a_thread_reports_after_the_handler_is_refused(policy: AckPolicy) -> None:
-    """Nothing writes it, so the thread must not take its job for settled."""
+    """After the end of a run, `ack` and `nack` return False, as nothing would write the outcome."""
     [job] = claim_of(lambda job: None, ack_policy=policy)
     runs = HandlerRuns()
     runs.begin(job, runs.slot(0, lambda run: None), time.monotonic())

@@ -28,7 +28,7 @@ AND relation = 'pulljobs_message'::regclass AND pid <> pg_backend_pid()
 
 
 def test_leases_of_running_and_of_waiting_jobs_are_renewed(stage: Stage) -> None:
-    """The only thread runs one job, and the other one waits in memory until its lease is renewed.
+    """The leases of the running job and of the one that waits for the only thread are renewed.
 
     Reaping is off, in case the machine is slow.
     """
@@ -46,7 +46,7 @@ def test_leases_of_running_and_of_waiting_jobs_are_renewed(stage: Stage) -> None
 
 
 def test_jobs_in_flight_never_exceed_the_limit(stage: Stage) -> None:
-    """Jobs whose outcomes are not written yet count towards `--max-held` as well."""
+    """At most `--max-held` jobs are in flight, with those whose outcomes are not written yet."""
     stage.consumer()
     stage.publish(300, seconds=0.01)
     worker = stage.worker(

@@ -84,7 +84,7 @@ def test_each_process_is_a_child_of_its_own_and_one_that_dies_leaves_the_others(
 def test_a_process_that_a_handler_forks_ends_and_is_no_worker(
     stage: Stage, how: str, status: int
 ) -> None:
-    """The forked process runs no waiting jobs, and leaves the transaction of its parent alone."""
+    """A forked process ends, runs no waiting jobs, and leaves its parent's transaction alone."""
     channels = ["forked", "forked-transactional", "forked-first", "forked-async"]
     for name in channels:
         ConsumerFactory.create(channel=Channel.objects.create(name=name), name="plain")
@@ -159,7 +159,7 @@ def test_worn_children_are_replaced_and_nothing_is_charged(stage: Stage) -> None
 @pytest.mark.own_session
 @processes
 def test_signal_and_heartbeats_report_the_state_of_each_loop_and_slot(stage: Stage) -> None:
-    """SIGUSR1 and heartbeats name the running job, and a hanging process sends no heartbeat."""
+    """SIGUSR1 logs and heartbeats report loops and running jobs. A frozen process sends none."""
     stage.consumer(lease_duration=timedelta(seconds=60))
     [job] = stage.until_gate()
     worker = stage.worker(

@@ -106,7 +106,7 @@ def test_lost_lease_undoes_the_effects() -> None:
 def test_a_job_whose_handler_raises_lease_lost_at_the_end_of_its_lease_is_released_uncharged(
     raises: bool, state: State, transactional: bool
 ) -> None:
-    """The lease has ended by the clock of the worker alone. A return delivers the job then."""
+    """LeaseLost releases a job whose lease is over by the worker's clock. A return delivers it."""
 
     def function(job: ClaimedJob) -> None:
         effect(job)
@@ -121,7 +121,7 @@ def test_a_job_whose_handler_raises_lease_lost_at_the_end_of_its_lease_is_releas
 
 
 def test_an_acked_job_whose_handler_raises_lease_lost_by_the_clock_is_delivered() -> None:
-    """The first call decides the outcome, and the lease token decides whether it counts."""
+    """An ack before LeaseLost delivers the job, as its lease is over by the worker's clock only."""
 
     def function(job: ClaimedJob) -> None:
         job.ack()
@@ -138,7 +138,7 @@ def test_an_acked_job_whose_handler_raises_lease_lost_by_the_clock_is_delivered(
 def test_a_transactional_job_over_its_time_limit_is_not_delivered(
     is_written_first: bool, is_acked: bool
 ) -> None:
-    """A handler that returns because it sees `job.lost` has done only a part of its work."""
+    """A job over its time limit is rolled back and retried, even if its handler acks or returns."""
 
     def function(job: ClaimedJob) -> None:
         effect(job)
@@ -237,7 +237,7 @@ def test_error_at_the_commit_is_the_handlers() -> None:
 def test_a_job_that_is_nacked_in_its_transaction_is_reported_like_any_other(
     max_retries: int,
 ) -> None:
-    """The fetcher is notified of a job that goes back, and a DEAD job calls `on_giving_up`."""
+    """The fetcher is notified of a job that its handler nacks. Only a DEAD one is given up."""
     consumer = ConsumerFactory.create(max_retries=max_retries)
     [job] = claim_of(ClaimedJob.nack, consumer=consumer, transactional=True)
     bench = FlusherBench([job])

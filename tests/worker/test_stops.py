@@ -20,7 +20,7 @@ FLAGS = ("--graceful-timeout", str(TIMEOUT), "--concurrency", "4", "--max-fetch-
 
 @pytest.mark.parametrize("number", range(STOPS))
 def test_a_stop_under_saturation_is_in_time_and_charges_nothing(stage: Stage, number: int) -> None:
-    """Some handlers end in time and one does not. Another worker does the rest."""
+    """A busy worker stops in time and charges no job. Another one does the jobs that are left."""
     stage.consumer()
     every = {*stage.until_gate(), *stage.publish(50, seconds=0.2), *stage.publish(50)}
     stopped = stage.worker(*FLAGS, "--processes", "2")

@@ -85,7 +85,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_consumer_with_a_new_type_is_served_from_the_next_read_on() -> None:
-    """A consumer that did not change keeps its subscription, with its low-water marks."""
+    """A consumer with a new type is served by that type. Others keep their subscriptions."""
     channel = ChannelFactory.create(name="c")
     other = pushed(name="other")
     with registry_of_its_own():
@@ -109,7 +109,7 @@ def test_a_consumer_with_a_new_type_is_served_from_the_next_read_on() -> None:
 def test_consumers_are_read_again_only_after_a_change(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
-    """Without a change there is no query. A change of the channel counts as well."""
+    """Consumers are read only after a change of one or of its channel. Else no query runs."""
     with registry_of_its_own():
         consumer = pushed(name="a")
         served = subscriptions_of(push_delivery())

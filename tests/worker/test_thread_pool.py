@@ -82,7 +82,7 @@ def test_there_is_room_for_idle_threads_and_no_job_waits_for_slow_ones(
 
 
 def test_a_handler_does_not_see_context_variables_of_earlier_ones(bench: PoolBench) -> None:
-    """Otherwise a mail would be in the language of the job that the thread ran before."""
+    """A handler sees no context variable of an earlier one, such as its language."""
     seen = list[str]()
 
     def speak(job: ClaimedJob) -> None:
@@ -95,7 +95,7 @@ def test_a_handler_does_not_see_context_variables_of_earlier_ones(bench: PoolBen
 
 
 def test_a_thread_keeps_its_caches_between_jobs() -> None:
-    """Otherwise each job would open connections of its own to Redis or memcached."""
+    """The jobs of a thread share its caches, and so their connections to Redis or memcached."""
     bench, seen = PoolBench(1), list[Any]()
 
     def use(job: ClaimedJob) -> None:
@@ -197,7 +197,7 @@ def test_a_transaction_that_a_job_leaves_open_harms_no_later_job_of_the_thread(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_transactional_job_that_leaves_a_block_open_is_retried() -> None:
-    """The block would be committed in place of the job's transaction, and the settlement lost."""
+    """A job that leaves a block open is retried, as its settlement would not be committed."""
     bench = PoolBench(1)
     job = bench.job(lambda job: transaction.atomic(using=USING).__enter__())
     job.handler = replace(job.handler, transactional=True)
@@ -215,7 +215,7 @@ def test_a_transactional_job_that_leaves_a_block_open_is_retried() -> None:
 def test_a_connection_that_was_closed_fails_no_job(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart of the server charges no job, though it ends the connections of idle threads."""
+    """No job fails because the server, or a job before it, has closed its thread's connection."""
     monkeypatch.setattr(thread_connections, "AGE_CHECK", math.inf)
     bench, pids = PoolBench(1), list[int]()
 

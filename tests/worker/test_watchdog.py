@@ -146,7 +146,7 @@ class Garbage:
 
 
 def test_garbage_is_collected_when_the_process_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few objects in cycles, such as exceptions with payloads, may hold gigabytes."""
+    """Garbage is collected once the process has grown, as few objects may hold gigabytes."""
     size = 0
     monkeypatch.setattr(module, "resident_bytes", lambda: size)
     watchdog = watchdog_of(HandlerRuns(), [])

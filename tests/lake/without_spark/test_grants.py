@@ -1,4 +1,4 @@
-"""The profile `lake` writes the tables of the lake, which other profiles only read."""
+"""The profile `lake` may write the tables of the lake, which a worker may only read."""
 
 import pytest
 

@@ -35,7 +35,7 @@ def past(
 def test_rollups_tell_what_the_archive_need_not_keep(
     operator: Client, consumer: Consumer, now: datetime
 ) -> None:
-    """The dashboard has counts and waits of hours before settlements were counted."""
+    """The dashboard takes hours before settlements were counted from the rollups, and says so."""
     other = ConsumerFactory.create()
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=2)
     rolled_up(consumer, hour, delivered=90, dead=10, retries=7, waits=(0.1, 0.2, 0.3))

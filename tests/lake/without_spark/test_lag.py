@@ -68,7 +68,7 @@ def test_a_lake_that_was_moved_is_known_up_to_what_it_lacks() -> None:
 
 
 def test_a_lake_is_known_up_to_the_oldest_that_it_lacks_however_late_its_number() -> None:
-    """The oldest settlement that the lake lacks counts, whatever the id of its transaction."""
+    """A lake is complete up to the oldest settlement that it lacks, whatever its transaction id."""
     [(last,)] = query(NOW)
     ledger.record_rebase(USING, "held back", ledger.Horizon(20, 1, 20), newest=1)
     settled(1, 20)

@@ -56,7 +56,7 @@ def test_children_run_apart_and_their_results_come_in_order(bench: Bench, resize
 
 @pytest.mark.django_db(transaction=True)
 def test_the_times_of_steps_are_without_those_of_children(bench: Bench, resize: Consumer) -> None:
-    """The metric of step times would be 0 for children that run for hours."""
+    """Only the run's own steps emit times: those of children would be 0, even after hours."""
 
     def split(run: Run) -> None:
         run.step("own", int)
@@ -221,7 +221,7 @@ def test_the_end_of_a_child_wakes_no_run_that_waits_for_something_else(
 def test_a_run_that_snoozes_after_its_children_does_not_wait_for_them(
     bench: Bench, resize: Consumer
 ) -> None:
-    """Signals do not end the snooze, no page says that it waits, and `drain` lets it pass."""
+    """The run waits for the end of its snooze only, which a signal does not change."""
     snoozes = [Snooze(timedelta(hours=1))]
 
     def charge() -> str:

@@ -142,7 +142,7 @@ def test_a_started_child_sends_its_parent_a_signal_in_a_tested_run(
 def test_a_child_that_is_snoozed_again_and_again_lets_the_wait_of_a_tested_run_end(
     bench: Bench,
 ) -> None:
-    """The time that the child waits passes for the wait of its parent, too."""
+    """`run_workflow` ends a parent's wait, as the time of its child's snoozes passes for both."""
     child, polls = ConsumerFactory.create(), list[int]()
 
     def start(run: Run) -> str:

@@ -524,7 +524,7 @@ def test_a_failure_next_to_a_suspension_of_another_task_ends_the_attempt(bench: 
 def test_a_function_that_raises_stop_iteration_keeps_no_async_run_waiting(
     bench: Bench, call: str
 ) -> None:
-    """A future passes no StopIteration on, so the code that awaits it would wait for ever."""
+    """A StopIteration of a step becomes a RuntimeError, as a future would not pass it on."""
 
     async def fetch_first(run: AsyncRun) -> str:
         try:

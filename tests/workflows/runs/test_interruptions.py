@@ -197,7 +197,7 @@ def test_a_transaction_that_the_block_has_broken_is_a_failure_of_its_step(bench:
 def test_a_step_with_retries_left_goes_on_after_a_stop(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker stops while a step fails that has another attempt."""
+    """A step with a retry left that fails as the worker stops is called again by the next claim."""
     calls: list[int] = []
 
     def charge() -> str:
@@ -246,7 +246,7 @@ def test_an_interruption_that_the_code_swallows_kills_no_run(
 
 @pytest.mark.django_db(transaction=True)
 def test_the_time_limit_of_a_plain_step_begins_with_its_function(bench: Bench) -> None:
-    """Plain functions of an async run share a thread, so the second one waits for the first."""
+    """A step's time limit does not count its wait for the thread that plain functions share."""
 
     async def fulfil(run: AsyncRun) -> Any:
         return await asyncio.gather(
@@ -285,7 +285,7 @@ class Clock:
 def test_a_plain_step_over_its_time_limit_is_timed_out(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
-    """`run_workflow` has no worker that cancels the step, so the run itself looks."""
+    """A plain step over its time limit is called again, and ends the run DEAD if it stays slow."""
     calls, clock = list[int](), Clock()
 
     def charge() -> str:

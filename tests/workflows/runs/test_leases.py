@@ -237,7 +237,7 @@ def test_a_signal_is_on_disk_before_its_run_wakes_where_a_flush_may_reach_anothe
 def test_a_signal_is_sent_and_wakes_its_run_while_the_queue_of_notifications_is_full(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A transaction that notifies is then rolled back. The run is found by polling."""
+    """A signal is stored without a notification if that is refused. Polling finds its run."""
 
     def refuse(using: str, name: str, params: Any, **more: Any) -> Any:
         if params.get("is_alone"):

@@ -360,7 +360,7 @@ def test_a_workflow_that_can_not_work_is_refused(options: dict[str, Any]) -> Non
 
 
 def test_claims_of_runs_do_not_wait_for_the_disk(bench: Bench) -> None:
-    """Workflows are fenced: no run can write under a claim that a crash has lost."""
+    """Handlers of workflows are fenced: a run whose claim is lost in a crash writes nothing."""
     bench.workflow(lambda run: None)
     [registered] = handlers.registered()
     assert registered.is_fenced
@@ -395,7 +395,7 @@ def test_a_run_of_another_version_is_claimed_once_and_left_to_workers_that_accep
 def test_a_worker_looks_first_for_the_runs_that_it_takes_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next pass wakes the others, one of which may not accept the version of the runs."""
+    """The first pass wakes the fetcher of the worker, the next one wakes other processes."""
     own: list[list[int]] = []
     others: list[list[int]] = []
     monkeypatch.setattr(hooks, "fetch_wakers", [lambda ids: own.append(list(ids))])

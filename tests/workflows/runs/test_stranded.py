@@ -66,7 +66,7 @@ def test_a_run_of_a_version_that_no_worker_accepts_is_named(bench: Bench, run_id
 
 
 def test_a_sleep_that_is_over_keeps_no_run(bench: Bench) -> None:
-    """A run that was left to other workers, or put off by an operator, waits for something else."""
+    """`explain` names no sleep that is over, but the time from which the job can be claimed."""
     bench.workflow(lambda run: run.sleep("night", timedelta(hours=8)))
     run_id = bench.start()
     drain()
