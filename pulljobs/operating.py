@@ -184,7 +184,7 @@ def pause(token_holder: Channel | Consumer, until: datetime | None) -> None:
 
 
 def wake(token_holder: Channel | Consumer) -> None:
-    """Wake the waiters of the channel or consumer, so that they notice its changed settings."""
+    """Wake the waiters of the channel or consumer after the commit, to notice changed settings."""
     check_row(token_holder, Channel, Consumer)
     using = settings().DATABASE
     rows = Consumer.objects.using(using)

@@ -87,7 +87,11 @@ def verify(
 
 
 def _agree(expected: Sequence[str], given: str) -> bool:
-    """Return True if a given signature is one of the expected ones, compared in constant time."""
+    """Return True if the header `given` has one of the expected signatures, in constant time.
+
+    Its entries, separated by spaces, are a version, a comma and a signature. Those of other
+    versions are ignored.
+    """
     entries = [entry.partition(",") for entry in given.split()]
     signatures = [value for version, _comma, value in entries if version == VERSION]
     pairs = ((ours.encode(), theirs.encode()) for ours in expected for theirs in signatures)

@@ -154,8 +154,9 @@ def _bucket_of(claim: TimedClaim, rate: ClaimRate) -> str:
 def _replay(claims: Sequence[TimedClaim], rate: ClaimRate) -> Iterator[tuple[float, float]]:
     """Yield the time of each claim and release, and the tokens that are left after it, in order.
 
-    The computed bucket is never emptier than that in the database. A claim takes its tokens from
-    the latter a bit later, and a full bucket loses the tokens that it gains in between.
+    Fewer than 0 tokens mean that claims exceeded the rate: at each claim, the computed bucket has
+    at least the tokens of that in the database. A claim takes its tokens from the latter a bit
+    later, and a full bucket loses the tokens that it gains in between.
     """
     changes = [(claim.claimed_at, -rate.price(claim)) for claim in claims]
     changes += [

@@ -80,7 +80,7 @@ class KeysetChangeList(CheckedChangeList):
 
 
 class ReadOnlyAdmin(BaseAdmin):
-    """Base of admins without forms, because only `pulljobs.storage` writes their rows."""
+    """Base of admins of large tables, with rows only to view unless the subclass permits more."""
 
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
     sortable_by = ()

@@ -118,7 +118,7 @@ class Received(Generic[Done, Left]):
 
     @property
     def lost(self) -> bool:
-        """True if the handler should stop: lease lost or given back, or over before the outcome."""
+        """True if the handler should stop: its lease is lost or over, or the client gave it back."""
         is_over = not self.settled and self.deadline <= bodies.now()
         return self.revoked or self.given_back or is_over
 

@@ -692,7 +692,7 @@ def test_a_group_that_another_caller_makes_at_the_same_moment_is_changed(
 def test_a_group_that_gets_a_consumer_at_the_last_moment_stays(
     is_atomic: bool, orders: Any, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A DELETE of the group is refused, with ATOMIC_REQUESTS too, which commits after the view."""
+    """A DELETE of the limit group is refused, even if ATOMIC_REQUESTS commits after the view."""
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", is_atomic)
     manager.put("/limit-group/stripe-api", rate="100/s")
     manager.put("/channel/orders/consumer/k", callbackUrl=URL)

@@ -56,7 +56,7 @@ LOOKS: Final = [("light", DESKTOP), ("dark", PHONE)]
 
 @pytest.fixture
 def batch(visitor: Visitor) -> Iterator[str]:
-    """Create a batch with a member that is due tomorrow. Return the path of its page."""
+    """Create a closed batch whose only member is due tomorrow. Return the path of its page."""
     with temporary_rows(visitor.site.project, BATCH, {ROW: 1, MEMBER: 2, PART: 2}, LEFT):
         yield f"pulljobs_workflows/batch/{BATCH}/change/"
 

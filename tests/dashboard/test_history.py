@@ -302,7 +302,7 @@ def test_no_query_of_the_page_scans_a_growing_table(operator: Client, crowded: N
 
 
 def scans(operator: Client, chosen: str) -> list[tuple[str, str]]:
-    """Return the queries of the page that scan a table that grows, each with that table."""
+    """Return the page's ORM queries with a sequential scan of a growing table, and that table."""
     with CaptureQueriesContext(connection) as captured:
         read_dashboard(operator, range=chosen)
     return [

@@ -113,7 +113,7 @@ LIMITS: Final = (
 
 
 class NotYet(NamedTuple):
-    """Reason for which a claim got no job, or no more, with the time after which to try again."""
+    """Limit or throttle because of which a claim got no job, or no more, and the time to wait."""
 
     reason: Refusal
     """RATE_LIMITED, THROTTLED or KEY_LIMITED."""
