@@ -118,7 +118,10 @@ class Received(Generic[Done, Left]):
 
     @property
     def lost(self) -> bool:
-        """True if the handler should stop: its lease is lost or over, or the client gave it back."""
+        """True if the handler should stop: lease lost or over, or given back by the client.
+
+        Once the handler has an outcome, a lease that is over no longer counts.
+        """
         is_over = not self.settled and self.deadline <= bodies.now()
         return self.revoked or self.given_back or is_over
 
