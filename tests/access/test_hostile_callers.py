@@ -96,7 +96,7 @@ def send(method: str, url: str, body: bytes, headers: dict[str, str], type: str 
 
 
 def test_odd_names_in_a_url_match_no_row(headers: dict[str, str]) -> None:
-    """Every operation gets names with NUL, quotes, line breaks and so on. None writes or fails."""
+    """Every operation gets names with NUL, quotes, line breaks and so on: no write and no 5xx."""
     before = contents()
     good = {"channel": "orders", "consumer": "census"}
     for method, path in OPERATIONS:
@@ -166,7 +166,7 @@ def test_headers_of_a_message_can_t_break_those_of_an_answer(
 def test_nothing_logs_tokens_or_payloads(
     headers: dict[str, str], census: Subscription, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No log line of any request has a secret, except that Django's log of SQL is not checked."""
+    """Log lines of requests have no token and no payload. Django's log of SQL is not checked."""
     secrets = [census.channel_token, census.consumer_token, "shop-token", "the-payload"]
     logging.getLogger("django.db.backends").propagate = False
     try:
@@ -208,7 +208,7 @@ def test_a_page_of_an_error_has_no_secrets(
 
 
 def test_a_job_is_out_of_reach_for_every_other_consumer(headers: dict[str, str]) -> None:
-    """No route serves a consumer of that name in another channel, even with the lease token."""
+    """A consumer of the same name in another channel can't reach a job, even by its lease token."""
     stranger = subscription("invoices", "census")
     job_id = job_in(State.INFLIGHT, stranger)
     token = str(Job.objects.get(pk=job_id).lease_token)

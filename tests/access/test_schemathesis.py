@@ -57,7 +57,7 @@ def test_an_operation_answers_as_documented(
 
 
 def test_what_one_operation_answers_another_takes(api: OpenApiSchema, world: World) -> None:
-    """Chains of requests follow the document's links: list, take and deliver, or pull and ack."""
+    """Chains of requests by the document's links, such as pull and ack, get documented answers."""
 
     class Walk(api.as_state_machine()):  # type: ignore[misc]  # made of the document
         def get_call_kwargs(self, case: Case[Any]) -> dict[str, Any]:

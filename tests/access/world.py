@@ -102,7 +102,7 @@ class World(NamedTuple):
         """Send the request of a case and check that the document describes the answer.
 
         `named` 0 leaves the random names in the path, which match no row. Other values choose names
-        of rows that exist.
+        of rows that exist. Odd values also set the right requeue token and If-Unmodified-Since.
         """
         for name in (case.path_parameters or {}) if named else ():
             there = PLACES[name][named % len(PLACES[name])]

@@ -213,7 +213,7 @@ def test_a_list_shows_when_a_job_is_due_and_when_it_was_settled(
     ["shop.tasks.invoice", "Zoë", "customer", "ORDER", '"order 5"', "bad", "by a test", " Zoë "],
 )
 def test_a_text_is_found(term: str, model: str, operator: Client, consumer: Consumer) -> None:
-    """A search compares task, JSON text with escapes, key, client message id and error."""
+    """A search finds text in task, arguments, key, client message id or error, and ignores case."""
     published(consumer, 2)
     [job] = published(consumer, payload=TASK, key="a customer", message_id="order 5")
     held = claimed(consumer, 3)

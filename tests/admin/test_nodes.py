@@ -124,7 +124,7 @@ def test_page_of_a_node_shows_its_report_and_changes_nothing(reader: Client) -> 
 
 @override_settings(PULLJOBS={"RETENTION": timedelta(days=1)})
 def test_maintenance_forgets_old_nodes_that_hold_nothing_and_old_waits() -> None:
-    """Maintenance deletes silent nodes without leases and the rows of waiters that have ended."""
+    """Maintenance deletes nodes silent for the retention that hold no lease, and ended waiters."""
     old, holding, young = uuid4(), uuid4(), uuid4()
     for node in (old, holding, young):
         nodes.register(USING, node, "host:1")

@@ -1,4 +1,4 @@
-"""Every page of the admin renders, reads few rows and hides secrets."""
+"""Lists and pages of the admin render, read few rows and hide secrets."""
 
 import re
 import time
@@ -70,7 +70,7 @@ def test_empty_lists_render(model: str, operator: Client) -> None:
 def test_lists_neither_count_nor_group(
     model: str, query: dict[str, str], operator: Client, consumer: Consumer
 ) -> None:
-    """Statements on jobs and archive have no COUNT, DISTINCT or OFFSET, and have a limit."""
+    """Statements on jobs and archive have a limit or ids, and no COUNT, DISTINCT or OFFSET."""
     for state in State:
         JobFactory.create(state=state, consumer=consumer)
     tables = re.compile(r"pulljobs_(job|archived_job)\b")
@@ -355,7 +355,7 @@ def test_payloads_are_shown_escaped_and_cut_or_as_hex(
 def test_payloads_and_headers_need_a_permission_of_their_own(
     model: str, consumer: Consumer
 ) -> None:
-    """Without the permission a page shows history and size, and reads no payload."""
+    """Without the permission view_message, a page shows history and size, and reads no payload."""
     [job_id] = published(consumer, payload="s3cr3t", headers={"from": "m4sked"})
     assert operating.kill([job_id], by="a test").done
     message, archived = Message.objects.get(), ArchivedJob.objects.get()

@@ -99,7 +99,7 @@ def test_the_message_is_on_the_page_of_the_form(
 def pause(
     operator: Client, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[DatabaseError], list[str]]:
-    """Return a function that pauses a consumer, which fails with this error."""
+    """Return a function that lets a pause fail with an error, and returns the page's messages."""
 
     def pause(error: DatabaseError) -> list[str]:
         monkeypatch.setattr("pulljobs.operating.pause", Mock(side_effect=error))
@@ -126,7 +126,7 @@ def test_another_error_stays_an_error(pause: Callable[[DatabaseError], list[str]
 def test_a_database_that_does_not_answer_is_named(
     url: str, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If that of the users answers, the page is a 503 that names the database of the jobs."""
+    """If only the database of the users answers, the page is a 503 that names that of the jobs."""
     down = OperationalError("connection to server failed:\n<b>")
     monkeypatch.setattr("pulljobs.storage.nodes.clock", Mock(side_effect=down))
     monkeypatch.setattr("pulljobs.storage.all_jobs.window", Mock(side_effect=down))

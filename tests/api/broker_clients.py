@@ -62,9 +62,9 @@ class OldConsumer:
         return self._http.get(f"{self._root}{path}", params=query, headers=self._tokens)
 
     def work(self, do: Callable[[dict[str, Any]], bool]) -> list[str]:
-        """Take each queued job, and report it as DELIVERED if `do` returns True, or else as DEAD.
+        """Take jobs until none is queued: report DELIVERED if `do` returns True, else DEAD.
 
-        Return the message ids of the jobs in order.
+        Return the message ids of the jobs that were taken, in order.
         """
         done = []
         while jobs := self.queued():

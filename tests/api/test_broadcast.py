@@ -202,7 +202,7 @@ def test_metadata_headers(announcer: Announcer) -> None:
     ],
 )
 def test_secrets_are_no_metadata(name: str, announcer: Announcer) -> None:
-    """Credentials of the producer and of a proxy are not kept, in any spelling."""
+    """Headers with credentials are not stored with the message, in any spelling of their names."""
     sent_as = name.replace("_", "-").replace("\u212a", "k")
     announcer.headers = {sent_as: "secret", "X-Token": "t-1", **announcer.headers}
     named = f"{name},X-Token,X-Broker-Producer-ID".encode().decode("latin-1")

@@ -1,4 +1,4 @@
-"""Clients of the webhook-broker run unchanged against a server process of pulljobs."""
+"""Clients as written for the webhook-broker work against a server process of pulljobs."""
 
 import os
 import re
@@ -69,7 +69,7 @@ class Operator:
         return self._http.get(path, headers=self._headers)
 
     def put(self, path: str, **fields: str) -> Any:
-        """PUT a form with the row's Last-Modified. Check that the new value equals ChangedAt."""
+        """PUT a form with the row's Last-Modified, check its new value, and return the body."""
         seen = {"If-Unmodified-Since": self.get(path).headers.get("Last-Modified", "")}
         answer = self._http.put(path, data=fields, headers=self._headers | seen)
         assert answer.status_code == 200, answer.text
@@ -81,7 +81,7 @@ class Operator:
 
 @pytest.mark.parametrize("kind", list(SERVERS))
 def test_a_producer_and_a_consumer(kind: str, tmp_path: Path) -> None:
-    """Clients publish, list, claim, settle and requeue by priority, and get each message once."""
+    """Clients publish, then list, claim and settle jobs by priority, and requeue the dead one."""
     with (
         serving(kind, tmp_path / "server.log") as base,
         httpx.Client(base_url=base, timeout=60) as http,

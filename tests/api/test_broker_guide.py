@@ -1,4 +1,4 @@
-"""The commands of the guides on the broker protocol and on job POSTs, run exactly as shown."""
+"""The commands of the guides on the broker protocol and job POSTs, as shown but for the address."""
 
 import json
 import os

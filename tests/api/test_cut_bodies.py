@@ -62,7 +62,7 @@ def send(path: str, body: BytesIO, tokens: dict[str, str], **environ: Any) -> tu
 def test_a_message_that_is_cut_short_is_not_published(
     stream: Callable[[], BytesIO], secrets: list[str], tokens: dict[str, str]
 ) -> None:
-    """A producer that crashes in the middle of a message leaves no half message behind."""
+    """A message that ends before its Content-Length, as in a crash of its producer, is 400."""
     with override_settings(**{SETTING: {"GATEWAY_SECRETS": secrets}}):
         status, text = send(BROADCAST, stream(), tokens, CONTENT_LENGTH="1000")
     assert (status[:3], Message.objects.count()) == ("400", 0)
@@ -120,7 +120,7 @@ def test_the_gateway_leaves_a_chunked_body_readable(tokens: dict[str, str]) -> N
 def test_a_chunked_body_that_the_server_leaves_encoded_is_refused(
     path: str, tokens: dict[str, str]
 ) -> None:
-    """Such a body counted as empty, so that an ack answered 200 and settled nothing."""
+    """A chunked body that the server did not decode is 400, and is not taken for an empty body."""
     publish()
     sent = BytesIO(b"5\r\nwhole\r\n0\r\n\r\n")
     status, text = send(path, sent, tokens, HTTP_TRANSFER_ENCODING="chunked")

@@ -112,7 +112,7 @@ def test_listing_needs_the_permission(orders: Subscription) -> None:
 
 
 def test_all_are_queued_again_as_new(orders: Subscription, consumer: Caller) -> None:
-    """A requeue resets the retries of all dead jobs of the consumer, and of no other consumer."""
+    """A requeue queues all dead jobs of the consumer with 0 retries, but not those of another."""
     made = [exhausted(orders) for _ in range(3)]
     other = job_in(State.DEAD, subscription("invoices", "census"))
     answer = call(consumer, "POST", "/dlq", requeue=orders.consumer_token)
@@ -163,7 +163,7 @@ def test_more_than_a_batch(
 
 
 def test_only_what_used_its_retries_up_is_deleted(orders: Subscription, consumer: Caller) -> None:
-    """A dead job that has retries left, because it was rejected, can only be queued again."""
+    """A DELETE of all dead jobs leaves those with retries left, and of one such job it is 404."""
     gone, stays = exhausted(orders), job_in(State.DEAD, orders)
     assert call(consumer, "DELETE", f"/job/{ids.encode(stays)}").status_code == 404
     answer = call(consumer, "DELETE", "/dlq")

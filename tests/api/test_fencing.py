@@ -156,7 +156,7 @@ def test_nothing_is_taken_while_paused(
 def test_of_takers_at_once_one_gets_the_lease(
     source: State, timeout: dict[str, int], census: Subscription
 ) -> None:
-    """One of several job POSTs gets the lease. Others get 202 without, or 400 with a timeout."""
+    """One of several job POSTs gets the lease. Others get 202 without it, or 400 with a timeout."""
     takers = 8
     for _round in range(5):
         job_id = job_in(source, census)

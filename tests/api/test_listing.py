@@ -59,7 +59,7 @@ def settle(consumer: Consumer, wanted: int) -> None:
 
 
 def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> None:
-    """Low-water marks rise above jobs of an open transaction, but a listing after it shows them."""
+    """Low-water marks rise above a long transaction's job, but a listing after its end shows it."""
     queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     started: list[bool] = []
@@ -85,7 +85,7 @@ def test_a_long_transaction_that_ends_is_seen_at_once(consumer: Consumer) -> Non
 
 
 def test_a_short_transaction_is_seen_too(consumer: Consumer) -> None:
-    """Low-water marks stay below rows that are not committed, however often jobs are listed."""
+    """Low-water marks stay below the job of a short transaction, however often jobs are listed."""
     queue = ConsumerListing(USING, consumer.pk)
     publish(consumer.channel.name, b"keeps the floor of its priority", delay=timedelta(hours=1))
     listed(queue)

@@ -101,7 +101,7 @@ def test_the_same_file_again_changes_nothing(file: Path) -> None:
 
 
 def test_a_changed_file_changes_what_it_names(file: Path) -> None:
-    """A row that the file no longer names stays as it is."""
+    """A changed entry changes its row. A row that the file no longer names stays as it is."""
     load(file)
     file.write_text(GOOD.replace("=channel-token", "=new").replace("shop=The shop", ""))
     output = load(file)

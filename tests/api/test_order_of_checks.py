@@ -113,7 +113,7 @@ def test_paths_with_a_slash_too_many_are_unknown(path: str) -> None:
 @pytest.mark.parametrize("call", ["queued", "move"])
 @pytest.mark.parametrize("status", [200, 404])
 def test_the_request_id_is_echoed_or_made(call: str, status: int, caller: Caller) -> None:
-    """All answers have a request id. One that is too long or not ASCII is replaced."""
+    """Answers echo the request id, or have a new one if it is missing, too long or not ASCII."""
 
     def request_id(sent: dict[str, str]) -> str:
         caller.tokens |= sent

@@ -137,7 +137,7 @@ def test_a_long_limit_that_is_no_whole_number_is_refused_at_once(caller: Caller)
 
 
 def test_pages_show_every_job_once(caller: Caller) -> None:
-    """Pages neither repeat nor omit jobs of one instant and priority, while jobs leave and come."""
+    """Pages neither repeat nor omit jobs of one instant and priority, while listed jobs go."""
     _many(23)
     Job.objects.filter(priority=1).update(available_at=Now() - timedelta(minutes=1))
     expected = _in_order()

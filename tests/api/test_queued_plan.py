@@ -39,7 +39,7 @@ FILL = """
 
 @pytest.fixture
 def consumer(db: None) -> Consumer:
-    """Consumer with 10,000s of jobs due at two priorities, and as many delayed at a higher one."""
+    """Consumer with 40,000 jobs due at each of two priorities, 40,000 delayed at a higher one."""
     _execute(FORGET)
     made = subscription("orders", "census").consumer
     for number, (priority, due) in enumerate([(9, "1 day"), (5, "-1 day"), (0, "-1 day")]):

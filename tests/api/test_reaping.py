@@ -102,7 +102,7 @@ def test_scheduled_messages_are_published_where_no_worker_runs(short: Subscripti
 
 
 def test_a_client_that_only_lists_gets_the_jobs_of_one_that_crashed(short: Subscription) -> None:
-    """It does after a restart of the server, too: the list shows nothing that it could take."""
+    """A listing, too, starts the reaper, which queues the job of a crashed client again."""
     job_id, caller = publish(), Caller(short)
     taken_by_post(short, job_id)
     with override_settings(PULLJOBS=OFTEN):

@@ -48,7 +48,7 @@ def fields_of(url: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("url", ITEMS)
 def test_a_put_makes_it_and_a_get_shows_the_same(url: str, orders: Any, manager: Manager) -> None:
-    """A PUT that makes a row also gets 200. Last-Modified is ChangedAt as an HTTP date."""
+    """A PUT that makes a row gets 200 and the body of a GET. Last-Modified is its ChangedAt."""
     seen = orders if url == "/channel/orders" else None
     made: Any = manager.put(url, seen, **fields_of(url, token="t-1", name="A name"))
     assert made.status_code == 200, made.content
@@ -94,7 +94,7 @@ def test_what_is_left_out_is_set_too(url: str, orders: Any, manager: Manager) ->
 
 @pytest.mark.parametrize("url", ITEMS)
 def test_preconditions(url: str, orders: Any, manager: Manager) -> None:
-    """A PUT without If-Unmodified-Since is 400. With any but the row's Last-Modified it is 412."""
+    """A PUT of a stored row is 400 without If-Unmodified-Since, 412 if it is not Last-Modified."""
     made: Any = orders if url == "/channel/orders" else manager.put(url, **fields_of(url))
     last_modified = made["Last-Modified"]
     for seen, status in [(None, 400), ("", 400), ("x", 412), (f" {last_modified}x", 412)]:
@@ -662,7 +662,7 @@ def test_a_group_is_made_changed_listed_and_deleted(orders: Any, manager: Manage
 
 
 def test_a_group_of_deleted_consumers_is_deleted(orders: Any, manager: Manager) -> None:
-    """No request shows these consumers, so the caller could not take them out of the group."""
+    """A DELETE removes a limit group whose consumers are all deleted: no request shows them."""
     group, member = "/limit-group/stripe-api", "/channel/orders/consumer/k"
     manager.put(group, rate="100/s")
     manager.put(member, callbackUrl=URL, limitGroup="stripe-api")
@@ -733,7 +733,7 @@ def test_a_count_above_the_cap_says_so(manager: Manager, monkeypatch: pytest.Mon
 
 
 def test_a_consumer_goes_when_what_its_409_says_was_done(manager: Manager) -> None:
-    """A DELETE of a consumer without QUEUED or INFLIGHT jobs succeeds and keeps the archive."""
+    """A DELETE of a consumer that has only DEAD jobs deletes them, too, and keeps the archive."""
     path, there = "/channel/orders/consumer/k", subscription("orders", "k")
     theirs = job_in(State.DEAD, subscription("others", "k"))
     job_in(State.DEAD, there)
@@ -775,7 +775,7 @@ def test_a_delete_that_was_cut_off_amid_dead_jobs_can_be_repeated(
 
 @pytest.mark.django_db(transaction=True)
 def test_writes_that_the_database_refuses_are_answered_with_503(manager: Manager) -> None:
-    """During a failover the server may only be read: clients repeat the request elsewhere."""
+    """A PUT while the database is read-only, as in a failover, gets 503 with Retry-After."""
     with connections[USING].cursor() as cursor:
         cursor.execute("SET default_transaction_read_only = on")
         try:
@@ -787,7 +787,7 @@ def test_writes_that_the_database_refuses_are_answered_with_503(manager: Manager
 
 
 def test_a_transaction_that_the_database_ends_is_answered_with_503() -> None:
-    """PostgreSQL's time limits of transactions are InternalErrors, unlike a lost connection."""
+    """PostgreSQL's time limits of transactions lead to 503, although they are InternalErrors."""
     cause = errors.IdleInTransactionSessionTimeout("terminating connection")
     error = InternalError(str(cause))
     error.__cause__ = cause
@@ -859,7 +859,7 @@ def test_each_verb_needs_its_permission(
     [(FORM, b"token=t-1&name=Shop"), ("application/json", b'{"token": "t-1", "name": "Shop"}')],
 )
 def test_a_compressed_body_is_read(content_type: str, body: bytes, manager: Manager) -> None:
-    """A compressed form is no form with other fields, after which the token would be random."""
+    """Fields in gzip are read. They are 413 if too large unpacked, and 400 if they are no gzip."""
     headers = {**manager.headers, "Content-Encoding": "gzip"}
     put: Any = partial(manager.client.put, "/producer/p", content_type=content_type)
     made = put(gzip.compress(body), headers=headers)

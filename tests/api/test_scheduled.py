@@ -122,7 +122,7 @@ def test_it_must_be_far_enough_ahead(
 
 
 def test_it_goes_to_the_consumers_of_then(announcer: Announcer, manager: Manager) -> None:
-    """A scheduled message is published once, with all its fields, to the consumers of that time."""
+    """A scheduled message is published once, with all its fields, to consumers that exist then."""
     announcer.headers["X-Trace"] = "t"
     named = {
         "Message_ID": "m-1",
@@ -168,7 +168,7 @@ def test_a_plain_message_of_its_id_does_not_make_it_lost(announcer: Announcer) -
 def test_one_that_is_refused_does_not_stop_the_others(
     announcer: Announcer, orders: Subscription
 ) -> None:
-    """A scheduled message that a full key refuses is delayed and tried again."""
+    """A scheduled message that a full key refuses is tried again later. Others are published."""
     Consumer.objects.filter(pk=orders.consumer.pk).update(max_queued_per_key=1)
     publish("orders", b"in its way", key="k")
     announcer.post(Message_ID="full", Key="k", Scheduled_For=LATER)
@@ -206,7 +206,7 @@ def test_the_command_dispatches(announcer: Announcer) -> None:
 
 
 def test_the_upkeep_forgets_them_with_the_rest(announcer: Announcer) -> None:
-    """Maintenance deletes scheduled messages that were published before the retention."""
+    """Maintenance deletes scheduled messages that were published longer ago than the retention."""
     for name in ("old", "new", "waiting"):
         announcer.post(Message_ID=name, Scheduled_For=LATER)
     done = ScheduledMessage.objects.exclude(client_message_id="waiting")

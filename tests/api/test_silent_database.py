@@ -1,4 +1,4 @@
-"""Requests of both protocols end within a bound when the database stops answering silently."""
+"""A listing, a job POST and `/readyz` end within a bound when the database silently stops."""
 
 import time
 from collections.abc import Callable, Iterator

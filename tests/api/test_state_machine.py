@@ -188,7 +188,7 @@ def test_an_invalid_call_changes_no_job(
 def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
     orders: Subscription, consumer: Caller, manager: Manager
 ) -> None:
-    """A job that is being pushed is delivered, and the queued jobs can be pulled."""
+    """After a change to pull, a push under way can still deliver, and queued jobs can be pulled."""
     path = "/channel/orders/consumer/census"
     fields = {"callbackUrl": "http://example.com", "token": orders.consumer_token}
     manager.put(path, manager.get(path), type="push", **fields)

@@ -37,7 +37,7 @@ else:
 
 
 def test_interval_of_paired_ratios_agrees_with_known_numbers() -> None:
-    """Logarithms of the ratios are 0.0, 0.1 and 0.2: mean 0.1, deviation 0.1, t quantile 4.303."""
+    """Logarithms 0.0, 0.1 and 0.2 have the interval 0.1 ± t 0.1 / √3, with the t quantile 4.303."""
     ratio = paired_ratio([10.0, 20.0, 30.0], [10.0, 20.0 * exp(0.1), 30.0 * exp(0.2)])
     margin = 4.303 * 0.1 / 3**0.5
     assert log(ratio.mean) == pytest.approx(0.1)
@@ -119,7 +119,7 @@ def test_figures_are_the_rates_and_costs_of_all_tables() -> None:
 def test_a_commit_is_compared_with_itself(
     own_repository: Path, tmp_path: Path, state: Path
 ) -> None:
-    """Rates of so few jobs are random, so only their names and the exit code are checked."""
+    """A comparison names all figures and exits with its result. Rates of so few jobs are random."""
     report = tmp_path / "report.json"
     sizes = ("--rounds=2", "--jobs=1000", "--publishes=100", "--processes", "1")
     done = run(*(state, "compare", "HEAD", "HEAD", f"--json={report}", *sizes), cwd=own_repository)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks limit` compares by number of processes, and with a snapshot held."""
+"""`benchmarks limit` compares a worker with raw SQL, and claims with and without a snapshot."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An operator works in the demo's admin: redrives, kills, pauses and looks at every page."""
+"""An operator works in the demo's admin: redrives, kills, pauses, and looks at its pages."""
 
 import json
 import os
@@ -229,7 +229,7 @@ LOOKS: Final[list[tuple[Theme, tuple[int, int]]]] = [("light", WIDE), ("dark", N
 
 
 def test_pages_are_accessible_and_fit_the_screen(visitor: Visitor) -> None:
-    """No page scrolls sideways or has a serious violation of axe-core, in any theme and width."""
+    """No page scrolls sideways or violates axe-core seriously: light and wide, dark and narrow."""
     problems, page, ids = [], visitor.page(), Ids(visitor)
     for name, path in PATHS.items():
         page.goto(visitor.site.address + path.format_map(ids))
@@ -270,7 +270,7 @@ RETURNING id
 
 
 def test_the_page_of_a_running_action_reloads_itself_and_keeps_the_focus(visitor: Visitor) -> None:
-    """Users of the keyboard reach the button that stops the action."""
+    """Reloads keep the focus, so that users of the keyboard reach the button to stop the action."""
     page, entry = visitor.page(), visitor.site.project.number(ENTRY)
 
     def show_as_running(route: Route) -> None:

@@ -145,7 +145,7 @@ def project(visitor: Visitor) -> Iterator[Project]:
 def test_every_figure_is_that_of_sql_over_the_archive(
     visitor: Visitor, project: Project, name: str
 ) -> None:
-    """Figures are right both before a worker has counted the new settlements and afterwards."""
+    """Figures are right after a worker counted the settlements, and for recent ones also before."""
     work = WORK[name]
     many = work.settled
     dead_after = (work.delivered, work.delivered)

@@ -79,7 +79,7 @@ class _Pipe:
             self._broker[1].write(chunk)
 
     async def answer(self) -> None:
-        """Forward answers, which the broker sends after its commit."""
+        """Forward answers until one is to be lost, which the broker sends after its commit."""
         while chunk := await _read(self._broker):
             if self._doomed:
                 return
@@ -103,7 +103,7 @@ async def _read(ends: Ends) -> bytes:
 
 @contextmanager
 def proxy_before(target: str) -> Iterator[Proxy]:
-    """Run the proxy on a thread with its own event loop."""
+    """Run a proxy in front of a broker during the block, on a thread with its own event loop."""
     proxy = Proxy(target)
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(proxy.serve, "127.0.0.1", 0))

@@ -30,7 +30,7 @@ FAILURES = BEFORE + 4
 
 
 class Pulls(httpx.AsyncHTTPTransport):
-    """Transport that records when each pull was sent."""
+    """Transport that records when each pull was sent, except those that take back a pull."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Pulls(httpx.AsyncHTTPTransport):
 
 
 class Shop(http.server.BaseHTTPRequestHandler):
-    """Shop that handlers call, which fails a number of times and then works."""
+    """HTTP server that handlers call, which fails FAILURES times and then works."""
 
     failures = count()
 

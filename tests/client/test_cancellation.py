@@ -1,4 +1,4 @@
-"""A `Consumer` whose task is cancelled: no message stays held."""
+"""Cancellation of the task of a `Consumer` that holds messages."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ def test_a_second_cancellation_ends_a_consumer_at_once() -> None:
 
 
 def test_the_end_of_the_event_loop_waits_for_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the loop cancels all tasks, so that none is left that could write outcomes."""
+    """A loop ends without a wait for outcomes: it has cancelled all tasks that could write some."""
     monkeypatch.setattr(session, "FLUSH_SECONDS", PATIENCE_SECONDS)
     broker = filled(3)
 

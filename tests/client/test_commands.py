@@ -51,7 +51,7 @@ def test_a_publish_without_a_channel_is_asked_for_the_url_of_one(capsys: Capture
 
 
 def test_what_is_refused_hides_no_id_of_others(tmp_path: Path, capsys: Capture) -> None:
-    """`publish` prints the ids of all messages that were accepted, and exits with 1."""
+    """If a message is refused, `publish` prints the ids of all others and exits with 1."""
     broker, empty, full = FakeBroker(), tmp_path / "empty", tmp_path / "full"
     empty.touch()
     full.write_text("an order")

@@ -116,7 +116,7 @@ def fetch_info(url: str, connection: Connection) -> Any:
 
 
 def test_TLS_is_verified_unless_turned_off(tmp_path: Path) -> None:
-    """Client and server each need a certificate that the other side trusts."""
+    """Each side needs a certificate that the other trusts, but verify=False trusts any server."""
     ours, theirs = certificate(tmp_path, "client"), certificate(tmp_path, "server")
     with secured(theirs, trusted=ours[0]) as url:
         for unverified in (
@@ -248,7 +248,7 @@ def test_what_can_not_be_sent_is_neither_quoted_nor_tried_again(
 
 
 def test_a_request_without_a_body_gets_none_by_compression() -> None:
-    """With `gzip_from=0`, a GET would have a body of 20 bytes, which some proxies refuse."""
+    """A GET has no body even with `gzip_from=0`, because some proxies would refuse it."""
     sent = list[tuple[bytes, bool]]()
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -324,7 +324,7 @@ def test_a_proxy_that_cannot_be_used_is_named_without_its_password(
 def test_no_proxy_gets_the_tokens_for_a_broker_on_this_machine(
     kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Requests to localhost go there, whatever the environment says, and others to its proxy."""
+    """Requests to this machine bypass the proxy of the environment, which gets all others."""
     asked = list[str]()
     with recording(asked) as proxy, recording(asked) as broker:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy}")
@@ -385,7 +385,7 @@ def test_tokens_and_secrets_are_in_no_repr() -> None:
 
 
 def test_what_is_exported() -> None:
-    """`__all__` has every public name, and the docstring of `errors` names all errors."""
+    """`__all__` is sorted and its names exist. It and the docstring of `errors` have all errors."""
     exported = {name: getattr(pulljobs.client, name) for name in pulljobs.client.__all__}
     assert sorted(exported) == pulljobs.client.__all__
     drawn = pulljobs.client.errors.__doc__ or ""

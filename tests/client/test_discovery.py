@@ -60,7 +60,7 @@ def test_a_lookup_that_hangs_delays_no_other() -> None:
 def test_an_address_that_is_no_broker_any_more_ends_no_run(
     foreign: httpx.Response, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server at an address that a lookup returned answers like no broker: others go on."""
+    """A run goes on with other brokers if an address of a lookup does not answer like a broker."""
     brokers = [FakeBroker(), filled(3)]
     brokers[1].limits = {"MaxExpires": 0.5}  # Its long poll takes all the room while it is alone.
     brokers[0].addresses = ["http://b0", "http://b1"]
@@ -76,7 +76,7 @@ def test_an_address_that_is_no_broker_any_more_ends_no_run(
 
 
 def test_a_channel_that_a_discovered_broker_does_not_know_ends_the_run() -> None:
-    """The answer of a broker that there is no such channel is no answer of another server."""
+    """The run raises NotFound if a discovered broker answers that there is no such channel."""
     brokers = [FakeBroker()]
     brokers[0].addresses = ["http://b0"]
     unknown = httpx.Response(404, json={"detail": "no such channel", "code": "unknown_channel"})
@@ -95,7 +95,7 @@ def back(request: Request) -> None:
 
 
 def test_a_broker_that_no_lookup_brings_back_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tasks end and it takes no room. A message that it gave before counts as lost."""
+    """The tasks of a forgotten broker end, and it takes no room. A held message counts as lost."""
     monkeypatch.setattr(broker, "FORGOTTEN_AFTER", 0.5)
     brokers, begun = [filled(1), FakeBroker()], list[Message]()
     brokers[0].limits = {"LeaseSeconds": 0.5}

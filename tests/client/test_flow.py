@@ -194,7 +194,7 @@ def test_a_pull_that_is_refused_inside_of_the_limits_ends_the_run() -> None:
 
 
 def test_held_messages_never_exceed_max_in_flight() -> None:
-    """Unconfirmed messages count, and so do those that a pull may still bring."""
+    """At most `max_in_flight` messages are in flight at the broker, unconfirmed ones included."""
     broker = filled(300)
     consumer, transport = consumer_of([broker], nothing, max_in_flight=5, concurrency=8)
     with running(consumer):
@@ -315,7 +315,7 @@ def test_a_batch_ends_when_no_more_messages_can_come() -> None:
 def test_what_is_detached_is_given_back_at_the_end_unless_on_stop_ends_it(
     handles: str, stops: str, error: BaseException | None
 ) -> None:
-    """An error of `on_stop` is raised by the run after all messages were released."""
+    """Detached messages that `on_stop` leaves are released. Then its error, if any, is raised."""
     broker = filled(2)
     kept: list[Any] = []
 
@@ -382,7 +382,7 @@ def test_a_back_off_whose_strategy_fails_loses_no_outcome(caplog: pytest.LogCapt
 
 @pytest.mark.parametrize("handles", ["plain", "async"])
 def test_a_handler_that_loses_another_message_is_charged(handles: str) -> None:
-    """Released without a charge, it would be pulled again at once, and for ever."""
+    """A LeaseLost of another message counts as a retry, because a release would repeat for ever."""
     broker = filled(1)
 
     def handle(message: Any) -> None:
@@ -435,7 +435,7 @@ def test_whatever_on_giving_up_raises_the_others_go_on(
 
 @pytest.mark.parametrize("resists", [False, True])
 def test_an_async_handler_that_is_not_done_in_time_is_cancelled(resists: bool) -> None:
-    """The message goes back without a retry, unless the handler suppresses the cancellation."""
+    """Its message is released, or delivered if the handler suppresses the cancellation."""
     broker = filled(2)
 
     async def handle(message: Any) -> None:
@@ -622,7 +622,7 @@ def test_a_success_from_before_the_circuit_opened_does_not_close_it() -> None:
 
 @pytest.mark.parametrize("auto_renew", [False, True])
 def test_leases_are_renewed_only_on_request(auto_renew: bool) -> None:
-    """Without `auto_renew`, the broker hands out the message again after its lease."""
+    """With `auto_renew` a lease is renewed. Without, the broker gives the message out again."""
     broker = filled(1)
     broker.limits = {"LeaseSeconds": 6.0}
     calls: list[int] = []
@@ -701,7 +701,7 @@ def test_a_message_whose_lease_is_over_is_not_begun() -> None:
 
 
 def test_sample_rate_never_drops_from_a_shared_queue() -> None:
-    """A `sample_rate` drops messages, so it is refused if other clients share the consumer."""
+    """A `sample_rate` drops messages, so it is refused unless `shared` is False."""
     with pytest.raises(ConfigurationError, match="others of this consumer wait for"):
         consumer_of([filled(1)], nothing, sample_rate=0.5)
     broker, seen = filled(200), list[str]()
@@ -723,7 +723,7 @@ def test_a_refusal_ends_the_run_with_its_reason() -> None:
 
 
 def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
-    """The handlers that have begun finish, and their messages are settled."""
+    """Handlers that have begun finish, and their messages are settled before the run raises."""
     broker, begun, refused = filled(1), list[str](), list[float]()
 
     def gone(request: Request) -> httpx.Response | None:
@@ -745,7 +745,7 @@ def test_a_consumer_that_is_deleted_meanwhile_ends_after_its_work() -> None:
 
 
 def test_what_is_held_of_a_consumer_turned_to_push_is_ended_after_a_reconnect() -> None:
-    """The broker refuses pulls and `info` of a push consumer, and still accepts outcomes."""
+    """The held message of a consumer that was turned to push is settled before the run raises."""
     broker, begun = filled(1), list[str]()
     pushed = httpx.Response(412, json={"detail": "Jobs are pushed to this consumer."})
 

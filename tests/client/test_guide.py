@@ -1,4 +1,4 @@
-"""The commands and programs of the guides on the client, exactly as shown, in one shell."""
+"""The commands and programs of the guides on the client, as shown but for the server's address."""
 
 import os
 import subprocess

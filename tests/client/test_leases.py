@@ -1,4 +1,4 @@
-"""Leases that the client holds: none ends before its message has run, and none is outlived."""
+"""Leases that the client holds: when it renews them, gives jobs back, and counts them as lost."""
 
 import asyncio
 import math
@@ -157,7 +157,7 @@ def test_fast_handlers_cost_no_renewal() -> None:
 
 
 def test_handlers_of_a_tenth_of_a_lease_share_renewals() -> None:
-    """The renewal before a handler covers the messages that wait behind it."""
+    """A run of 20 messages needs 15 renewals at most: each covers the messages that wait behind."""
     broker = brief(20, lease=4.0)
     consumer, _ = consumer_of([broker], sleeping("plain", 0.2), max_in_flight=20)
     with running(consumer):
@@ -196,7 +196,7 @@ def test_what_waits_while_the_broker_is_away_is_released_before_the_end_of_its_l
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(is_away: bool) -> None:
-    """The client sends no outcome of the handler, so the broker expires and charges the job."""
+    """Without `auto_renew`, the client then sends no outcome, so the broker will charge the job."""
     broker = brief(1)
     ended: list[float] = []
 
@@ -222,7 +222,7 @@ def test_an_async_handler_is_cancelled_at_the_end_of_its_lease(is_away: bool) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_run_that_an_outage_cuts_off_goes_back_uncharged(kind: str) -> None:
-    """The broker queues a job again without a charge if it was away when the lease ended."""
+    """With `auto_renew`, a job whose lease ends while the broker is away is released uncharged."""
     broker = brief(1, lease=2 * LEASE)
     begun, ended = threading.Event(), threading.Event()
 
@@ -337,7 +337,7 @@ def test_a_plain_handler_that_stops_for_a_lost_lease_is_charged() -> None:
 
 
 def test_a_renewal_counts_from_its_request_and_not_from_a_late_answer() -> None:
-    """The client may treat a lease as ended too early, but never too late."""
+    """The client never treats a lease as longer than the broker does, however late an answer is."""
     broker = brief(1)
 
     def late(request: httpx.Request) -> httpx.Response:

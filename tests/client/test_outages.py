@@ -242,7 +242,7 @@ ZEROS = b"0" * 400
 def test_an_answer_without_what_was_asked_for_is_a_clear_error(
     mocked: Mock, content: bytes
 ) -> None:
-    """An answer that lacks what was asked for, or that can't be parsed, raises NotFound."""
+    """A 200 that lacks what was asked for, or can't be parsed, raises NotFound."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
@@ -323,7 +323,7 @@ def test_an_outcome_that_was_refused_as_too_early_may_be_too_late(mocked: Mock, 
 
 @pytest.mark.parametrize("verb", ["ack", "reject", "nack", "release"])
 def test_an_outcome_whose_answer_was_lost_is_sent_again(mocked: Mock, verb: str) -> None:
-    """A repeated nack, which the broker answers as a lost lease, counts as done."""
+    """The repeat counts as done, even where the broker answers that the lease is lost."""
     side, broker = mocked
     broker.publish(1)
     message = side.consumer().next()
@@ -424,7 +424,7 @@ def test_a_retry_after_may_be_a_date(given: str, seconds: float) -> None:
 def test_refused_connections_give_few_attempts_and_then_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In 60 s there are at most 15 attempts, and then at most 60 s pass until messages come."""
+    """In OUTAGE seconds there are at most 15 attempts. Messages come in as many seconds more."""
     place = socket.socket()  # no other process gets the port, and connections are refused
     place.bind(("127.0.0.1", 0))
     port = place.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Clients in processes of their own, on a live server: signals, the command line, two brokers."""
+"""Clients on a live server, most in processes of their own: a lookup, signals, the command line."""
 
 import os
 import signal

@@ -118,7 +118,7 @@ def test_no_server_at_all_is_a_clear_error() -> None:
 
 @pytest.mark.parametrize("line", range(1, 4))
 def test_two_threads_leave_a_failed_server_for_the_same_next_one(line: int) -> None:
-    """The other thread leaves the server while this one is at this line of `leave`."""
+    """Two threads that leave one server both go to the next, whichever line one interrupts."""
     servers = sending.Servers(URLS, str)
     failed, lines = servers.current, count(1)
 
@@ -185,7 +185,7 @@ def listening(broker: FakeBroker, ports: list[int]) -> Iterator[str]:
 
 
 def test_a_forked_process_has_connections_of_its_own() -> None:
-    """On a shared connection, two processes would read the answers of each other."""
+    """A forked process opens a connection: on a shared one it could get its parent's answers."""
     broker, ports = FakeBroker(), list[int]()
     with listening(broker, ports) as url:
         program = [sys.executable, "-c", FORKING, url]

@@ -1,4 +1,4 @@
-"""Both sides of the client behave equally on a broker in memory and on a live server."""
+"""The sync and the async client behave equally on a broker in memory and on a live server."""
 
 import math
 import threading
@@ -87,7 +87,7 @@ def test_fetch_waits_for_the_first_message_and_no_longer_than_its_timeout(side: 
 
 
 def test_fetch_of_more_than_the_broker_gives_at_once(side: Side) -> None:
-    """The client pulls several times, because a pull above the limits of `info` is refused."""
+    """A fetch above the limits of `info` pulls several times, because one pull would be refused."""
     side.producer().publish_many([str(n) for n in range(120)])
     messages = side.consumer().fetch(120)
     assert sorted(int(message.payload) for message in messages) == list(range(120))

@@ -109,7 +109,7 @@ def test_an_exception_from_outside_ends_no_thread() -> None:
 def test_a_job_that_has_not_begun_is_released_without_a_reason(
     handles: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a reason, it would count as run, and its token of a rate would stay spent."""
+    """The release has no reason, with which the job would count as run and cost a token."""
     broker, failed = filled(1), list[Any]()
 
     def begin(self: Broker, message: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Worlds of the suite: a broker in memory, and the example project in a process."""
+"""Brokers of the suite, one in memory and the example project in a process, and its clients."""
 
 import asyncio
 import inspect

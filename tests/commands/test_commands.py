@@ -101,7 +101,7 @@ class BrokenStream(StringIO):
 def test_a_closed_pipe_ends_a_verb_with_the_exit_code_of_its_result(
     verb: str, code: int, flag: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`doctor | head` reports with `pipefail` what `doctor` does."""
+    """With `pipefail`, `doctor | head` fails if `doctor` does, although its output is closed."""
     published(consumer)  # No process serves it.
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     with pytest.raises(SystemExit) if code else nullcontext() as ended:
@@ -175,7 +175,7 @@ def test_a_line_break_in_a_key_begins_no_row(consumer: Consumer) -> None:
 
 
 def test_a_line_break_in_a_sentence_begins_no_line() -> None:
-    """Sentences such as findings name keys. Only the value of a fact has lines, all indented."""
+    """A line break in a sentence is escaped. In the value of a fact, it begins an indented line."""
     blocks: list[Block] = ["held by a\nforged\t1", FactsBlock([("error", "a\nb\x85c")])]
     plain = ["held by a\\nforged\\t1", "error  a", "       b\\x85c"]
     assert list(plain_output.render_lines(blocks)) == plain

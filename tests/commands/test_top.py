@@ -284,7 +284,7 @@ def test_a_frame_includes_consumers_without_an_estimate(
 
 
 def test_json_names_the_counts_that_were_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DEAD jobs are counted up to a higher cap, so their count may exceed `cap` and be exact."""
+    """`at_least` names counts cut off at `cap`. DEAD jobs have a higher cap, so may exceed it."""
     consumer = ConsumerFactory.create()
     for state in (State.QUEUED, State.DEAD):
         JobFactory.create_batch(3, consumer=consumer, state=state)

@@ -50,14 +50,14 @@ def assert_passed(output: str, at_least: int = 100) -> None:
 
 
 def test_postgresql_16(directory: Path) -> None:
-    """Every sixth storage test passes on a version between the oldest and the newest."""
+    """A sixth of the storage tests, or with PULLJOBS_TEST_SERVERS=1 all, pass on PostgreSQL 16."""
     with postgres(wheel_programs(16), own(directory / "16")) as port:
         assert_passed(storage_suite(port, every=EVERY))
 
 
 @of_debian
 def test_postgresql_15_of_debian(debian: int) -> None:
-    """Every sixth test of the storage and of plans passes on PostgreSQL 15, the oldest tested."""
+    """A sixth or all of the tests of storage and plans pass on PostgreSQL 15, the oldest tested."""
     assert_passed(storage_suite(debian, plans=True, every=EVERY), 250)
 
 
@@ -109,7 +109,7 @@ def test_workers_behind_pgbouncer_in_transaction_mode(pooled: int) -> None:
 
 @behind_pgbouncer
 def test_sparks_tasks_connect_through_pgbouncer_in_transaction_mode(pooled: int) -> None:
-    """Sessions get their time zone and encoding without the connection parameter `options`."""
+    """Sessions have time zone UTC and encoding UTF8 without the connection parameter `options`."""
     dsn = connecting.parse_dsn(
         {"dsn": f"host=127.0.0.1 port={pooled} dbname=postgres user=pulljobs"}
     )

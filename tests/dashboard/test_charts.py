@@ -109,7 +109,7 @@ def test_tooltips_are_escaped() -> None:
 
 
 def test_a_chart_has_no_inline_style() -> None:
-    """A strict CSP forbids inline styles, so classes set the colours."""
+    """Classes set the colours of charts, because a strict CSP forbids inline styles."""
     drawn = draw_bars(framed(3, 9), [Stack([("dead", 9)])] * 3) + draw_sparkline([1, 0, 5])
     assert "style" not in drawn
 

@@ -1,4 +1,4 @@
-"""A killed worker loses nothing and does nothing twice."""
+"""After workers were killed, no job is lost, and each is settled once."""
 
 import json
 import os

@@ -8,7 +8,7 @@ from tests.guides import blocks, pages, texts
 
 
 def test_every_block_is_run() -> None:
-    """To pass, name the test of the block in `tests/docs/runs.py`, or correct its kind."""
+    """`tests/docs/runs.py` names a test for each page and kind of block that is not just parsed."""
     known = set(RUN) | {(page, kind) for page, kind in kinds_of_blocks() if kind in PARSED}
     assert kinds_of_blocks() - known == set()
 

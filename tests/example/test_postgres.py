@@ -1,3 +1,5 @@
+"""Embedded PostgreSQL server of the example project: its start, sharing, recovery and end."""
+
 import os
 import signal
 import stat

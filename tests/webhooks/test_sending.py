@@ -298,7 +298,7 @@ def test_an_error_of_the_connection_is_reported_for_every_payload(
 
 
 def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
-    """The timeout bounds the whole answer, even if each byte of it comes soon enough."""
+    """The timeout bounds all headers of an answer together, even if each byte comes soon enough."""
 
     async def drip(received: Received, writer: Writer) -> None:
         for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000:

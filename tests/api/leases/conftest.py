@@ -12,7 +12,7 @@ from tests.sessions import PATIENCE_SECONDS
 
 @pytest.fixture(scope="session")
 def client() -> Iterator[httpx.Client]:
-    """HTTP client of the session, because a new one reads certificates for longer than a test."""
+    """HTTP client that all tests share, because a new one reads certificates, which takes long."""
     with httpx.Client(timeout=2 * PATIENCE_SECONDS) as client:
         yield client
 
@@ -26,9 +26,9 @@ def base() -> Iterator[str]:
 
 @pytest.fixture
 def emptied(transactional_db: None, settings: Settings) -> Iterator[None]:
-    """Make each test start and end without waiting pulls.
+    """End the pulls that wait in this process when the test ends.
 
-    The waiters poll once a minute, so that only a notification can wake a pull within the test.
+    In the test, waiters poll once a minute, so that only a notification can wake a pull in time.
     """
     settings.PULLJOBS = {"MAX_FETCH_INTERVAL": timedelta(minutes=1)}
     yield

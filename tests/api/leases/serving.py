@@ -29,7 +29,7 @@ LONG = 50.0
 
 @contextmanager
 def served(wrap: Callable[[Any], Any] = with_pulls) -> Iterator[str]:
-    """Run an API server on a thread, with the current middleware. Return its base URL."""
+    """Serve the API from a thread during the block, with the current middleware. Yield its URL."""
     config = uvicorn.Config(wrap(get_asgi_application()), port=0, lifespan="off", log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)
@@ -92,7 +92,7 @@ class Puller:
         return self._client.get(f"{self.base}{path}", headers=self.tokens).json()
 
     def long_poll(self, **fields: Any) -> Thread:
-        """Start a long poll on a thread. Return once it waits and would be woken."""
+        """Start a long poll on a thread. Return the thread once the poll waits and can be woken."""
         with self._one_more():
             return Thread(lambda: self.post("pull", **{"Expires": LONG, **fields}))
 

@@ -149,7 +149,7 @@ def test_a_delayed_job_is_not_given(puller: Puller) -> None:
 
 
 def test_delays_are_clamped_or_refused(puller: Puller) -> None:
-    """The delay of a retry is cut to an hour. A negative delay or a text is refused with 400."""
+    """A retry's delay is cut to an hour at most. A negative delay or a text is refused with 400."""
     for asked, kept in ((0, 0), (3600, 3600), (1e9, 3600), (10**300, 3600)):
         publish()
         [job] = puller.taken()
@@ -170,7 +170,7 @@ def test_delays_are_clamped_or_refused(puller: Puller) -> None:
 
 
 def test_a_retry_without_delay_takes_that_of_the_consumer(puller: Puller) -> None:
-    """A retry without delay waits for as long as the strategy says for its number of retries."""
+    """A retry without delay waits as long as the consumer's strategy says for the job's retries."""
     Consumer.objects.update(retry_delays=[100.0, 300.0, 500.0], retry_jitter=0, max_retries=10)
     publish()
     waits = []
@@ -224,7 +224,7 @@ def test_a_renewal_reports_progress_of_its_holder_only(puller: Puller) -> None:
 
 
 def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
-    """Renewals extend a lease up to its hard end, after which an outcome still succeeds."""
+    """No renewal moves a lease beyond its hard end. Later ones are lost, but outcomes succeed."""
     publish()
     [job] = puller.taken()
     query("UPDATE pulljobs_lease SET hard_end = clock_timestamp() + interval '25 s'")
@@ -237,7 +237,7 @@ def test_a_lease_can_be_renewed_until_its_hard_end(puller: Puller) -> None:
 
 
 def test_renewals_that_are_refused(puller: Puller) -> None:
-    """Malformed renewals get 400. A wrong lease token and an unknown job get their own status."""
+    """Malformed renewals get 400, a wrong lease token "lease_lost", an unknown job "not_found"."""
     publish()
     [job] = puller.taken()
     before = contents()

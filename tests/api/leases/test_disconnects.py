@@ -154,7 +154,7 @@ def test_a_wake_up_does_not_make_all_claim(puller: Puller) -> None:
 
 
 def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
-    """Long polls survive a cut of all connections. Other pulls get 503 until they are back."""
+    """Long polls survive a cut of all connections. Other pulls get 503 until there are new ones."""
     waits = puller.long_poll()
     query(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -175,7 +175,7 @@ def test_connections_that_are_cut_are_made_again(puller: Puller) -> None:
 
 
 def test_a_connection_that_died_while_it_was_idle_costs_no_request(puller: Puller) -> None:
-    """Servers and proxies may end connections that were idle for a while."""
+    """A pull succeeds although its database connection was ended while idle, as proxies may do."""
     assert puller.post("pull", NoWait=True).status_code == 200
     running = waiters.running_waiters()
     assert running is not None

@@ -1,4 +1,4 @@
-"""The commands of the guide on pulling, exactly as shown, in one shell."""
+"""The commands of the guide on pulling, as shown but for the server's address, in one shell."""
 
 import json
 import os

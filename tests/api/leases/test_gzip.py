@@ -89,7 +89,7 @@ def test_what_can_t_be_unpacked_takes_nothing(
 
 @pytest.mark.parametrize("verb", ["pull", "ack", "renew"])
 def test_nothing_is_unpacked_for_strangers(puller: Puller, verb: str) -> None:
-    """With a wrong token the answer is 403 or 413, even if the body is no gzip."""
+    """With a wrong token a body is not unpacked: 403, or 413 if it is above the limit as sent."""
     puller.tokens |= {"Content-Encoding": "gzip", "X-Broker-Consumer-Token": "guessed"}
     assert puller.post(verb, b"no gzip").status_code == 403
     assert puller.post(verb, b"x" * 3_000_000).status_code == 413

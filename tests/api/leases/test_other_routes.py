@@ -50,7 +50,7 @@ def info(tokens: dict[str, str]) -> Any:
 
 
 def test_the_counts_add_up(census: Subscription, tokens: dict[str, str]) -> None:
-    """Counts of `/info` are those of jobs by state. Together they are all jobs of the consumer."""
+    """`/info` counts jobs by state, and its counts add up to all live jobs of the consumer."""
     for _ in range(5):
         publish()
     claim = pulling.Puller(USING, census.consumer).claim(2)
@@ -299,7 +299,7 @@ def test_lookup(puller: Puller, tokens: dict[str, str]) -> None:
 
 
 def test_a_batch_of_messages(census: Subscription, tokens: dict[str, str]) -> None:
-    """Valid lines of a batch are published with their fields, next to invalid lines."""
+    """Lines of a batch are published with their fields although others are duplicate or invalid."""
     lines = [
         {
             "Payload": "ä",
@@ -413,7 +413,7 @@ def test_health(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_whose_database_refuses_writes_is_not_ready(db: None) -> None:
-    """It can carry out no pull and no publish, so a load balancer should use other servers."""
+    """`/readyz` is 503 if the database refuses writes, because each pull and publish would fail."""
     query("SET LOCAL transaction_read_only = on")
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")

@@ -138,7 +138,7 @@ def test_an_answer_is_the_json_of_its_body() -> None:
 
 @pytest.mark.parametrize(("jobs", "waits"), [(0, False), (100, False), (20_000, True)])
 def test_others_have_the_event_loop_while_a_large_answer_is_written(jobs: int, waits: bool) -> None:
-    """An answer of thousands of jobs is encoded on a thread, which leaves the event loop free."""
+    """An answer of 20,000 jobs is encoded on a thread, and a small one on the event loop itself."""
     answer = {"Result": [JOB] * jobs}
 
     async def went_on() -> bool:
@@ -202,7 +202,7 @@ def test_a_waiting_long_poll_is_woken(puller: Puller) -> None:
 def test_a_client_that_settles_and_pulls_again_changes_no_row_of_waiters(
     puller: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lower number of waiting pulls is stored one pass later, unless a new pull comes first."""
+    """A lower number of waiting pulls is stored in the second pass, as a client may pull again."""
     monkeypatch.setattr(waiters.Waiters, "_maintain", lambda self: asyncio.sleep(0))
     poll = puller.long_poll()
     publish()
@@ -332,7 +332,7 @@ def test_a_refused_pull_is_not_counted(
 
 
 def test_pulls_take_no_more_than_max_in_flight(puller: Puller) -> None:
-    """At the limit a pull with NoWait gets 409, until jobs end or are released."""
+    """At the limit, a pull with NoWait gets no jobs, and 409 as Code of its Status, not of HTTP."""
     Consumer.objects.update(max_in_flight=3)
     for _ in range(5):
         publish()
@@ -372,7 +372,7 @@ def test_a_pull_above_the_rate_says_when_to_come_again(puller: Puller) -> None:
 
 
 def test_a_job_that_was_put_off_has_spent_its_token(puller: Puller) -> None:
-    """A release with a reason is a snooze: the client has run the job, which the rate counts."""
+    """A release with a reason gives back no token of the rate: the client has run the job."""
     limit(puller, "60/h", 1)
     publish()
     [job] = puller.taken()
@@ -632,7 +632,7 @@ def test_a_wrong_token_is_called_missing_or_wrong(puller: Puller) -> None:
 
 
 def test_other_methods(client: httpx.Client, puller: Puller) -> None:
-    """Methods other than POST get 405 with the allowed methods in Allow."""
+    """A GET of pull, ack or renew is 405. It and OPTIONS list the allowed methods in Allow."""
     for verb in ("pull", "ack", "renew"):
         url = f"{puller.base}{puller.path}/{verb}"
         answer = client.get(url)

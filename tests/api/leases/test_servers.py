@@ -47,7 +47,7 @@ def synchronous_only(get_response: Passed) -> Passed:
 
 
 def pulls_linger(puller: Puller, waits: int = 3) -> list[httpx.Response]:
-    """Start long polls, publish a job for each, and return their answers."""
+    """Start long polls, publish a job for each, and return their answers, which have a job each."""
     threads = [puller.long_poll() for _ in range(waits)]
     for _ in range(waits):
         publish()

@@ -107,7 +107,7 @@ def test_requests_that_come_together_share_statements(
 def test_a_locked_row_delays_its_own_caller_only(
     puller: Puller, other: Puller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other requests do not wait for the locked row, and one thread always stays free for them."""
+    """Acks of other jobs do not wait for a locked row, and one thread stays free for them."""
     # Until the test unlocks the rows.
     monkeypatch.setattr(ack, "LOCK_PAUSES", (0.05,) * 1000)
     monkeypatch.setattr(sessions, "LIMIT_WAITS", f"SET lock_timeout = '{LONG} s'")

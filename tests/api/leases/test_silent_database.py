@@ -35,7 +35,7 @@ def answers(puller: Puller) -> bool:
 
 
 def poll(puller: Puller, seconds: float) -> Thread:
-    """Start a long poll on a thread. Return once the server waits with it."""
+    """Start a long poll on a thread. Return the thread once the server waits with it."""
     thread = Thread(lambda: puller.post("pull", Expires=seconds))
     wait_until(lambda: waiting() == 1)
     return thread
