@@ -144,6 +144,16 @@ def test_links_lead_back_wherever_the_api_is_mounted(manager: Manager) -> None:
     assert manager.get(manager.get(link).json()["MessagesURL"]).status_code == 200
 
 
+@override_settings(FORCE_SCRIPT_NAME="/here")
+def test_links_have_the_prefix_that_a_proxy_takes_away(manager: Manager) -> None:
+    """Under ASGI the path of a request lacks the prefix, which FORCE_SCRIPT_NAME names."""
+    manager.put("/channel/orders", token="t-1")
+    get = async_to_sync(AsyncClient().get)
+    listed = get("/channels", headers=manager.headers).json()
+    assert listed["Pages"]["next"].startswith("/here/channels?next=")
+    assert get("/openapi.json").json()["servers"] == [{"url": "/here"}]
+
+
 @override_settings(MIDDLEWARE=[])
 def test_a_check_misses_the_middleware() -> None:
     """A missing middleware is a warning only where the API is mounted."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
+from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.encoding import escape_uri_path
 from rest_framework.request import Request
@@ -58,6 +59,20 @@ def link_in_consumer(request: Request, endpoint: str, consumer: Consumer, **name
     return link_in_channel(request, endpoint, consumer.channel, consumer=consumer.name, **names)
 
 
+def path_of(request: HttpRequest | Request) -> str:
+    """Return the path at which the client sees the route of a request.
+
+    `request.path` lacks FORCE_SCRIPT_NAME under ASGI if a proxy takes that prefix away.
+    """
+    prefix: str = request.META["SCRIPT_NAME"]
+    return prefix.rstrip("/") + request.path_info
+
+
+def link_here(request: Request, query: dict[str, object]) -> str:
+    """Return a link to the path of a request, with other query parameters."""
+    return add_query(escape_uri_path(path_of(request)), query)
+
+
 def add_query(url: str, query: dict[str, object]) -> str:
     """Return a path with these query parameters, or the path itself without any."""
     return f"{url}?{urlencode(query, doseq=True)}" if query else url
@@ -92,10 +107,9 @@ def link_pages(request: Request, rows: Sequence[CursorRow]) -> PagesBody:
         return {}
     statuses = request.query_params.getlist("status")
     query: dict[str, object] = {"status": statuses} if statuses else {}
-    here = escape_uri_path(request.path)
     return {
-        "next": add_query(here, {**query, "next": _render_cursor(rows[-1])}),
-        "previous": add_query(here, {**query, "previous": _render_cursor(rows[0])}),
+        "next": link_here(request, {**query, "next": _render_cursor(rows[-1])}),
+        "previous": link_here(request, {**query, "previous": _render_cursor(rows[0])}),
     }
 
 

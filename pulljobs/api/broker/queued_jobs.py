@@ -4,9 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from urllib.parse import urlencode
 
-from django.utils.encoding import escape_uri_path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,7 +14,7 @@ from pulljobs.api.authentication import caller, user_authenticators, user_name
 from pulljobs.api.base_views import PullConsumerView, consumer_of
 from pulljobs.api.broker import listing
 from pulljobs.api.broker.bodies import QueuedJobBody, QueuedJobsBody
-from pulljobs.api.broker.links import read_limit
+from pulljobs.api.broker.links import link_here, read_limit
 from pulljobs.api.broker.resources import payload_fields
 from pulljobs.api.leases.bodies import PurgedBody
 from pulljobs.api.permissions import ModelPermission
@@ -97,8 +95,7 @@ def _next_link(request: Request, limit: int, last: Place) -> str:
     """Return the Link header with the path of the next page, which begins after the job `last`."""
     microseconds = (last.available_at - _EPOCH) // timedelta(microseconds=1)
     place = f"{last.priority}.{microseconds}.{ids.encode(last.id)}"
-    query = urlencode({"limit": limit, "next": place})
-    return f'<{escape_uri_path(request.path)}?{query}>; rel="next"'
+    return f'<{link_here(request, {"limit": limit, "next": place})}>; rel="next"'
 
 
 def _with_messages(jobs: list[WaitingJob]) -> list[QueuedJobBody]:

@@ -16,6 +16,7 @@ from django.views import View
 from pulljobs.api import error_answers, exceptions, middleware, raw_bodies, reaping, throttling
 from pulljobs.api.asgi import SHARED
 from pulljobs.api.authentication import storable_path
+from pulljobs.api.broker.links import path_of
 from pulljobs.api.leases.encoding import encode_answer
 from pulljobs.api.leases.long_poll.waiters import process_waiters
 from pulljobs.api.leases.sharing import LeaseRequest
@@ -145,7 +146,7 @@ class LeaseView(View, Generic[A, T]):
 
 def base_of(request: HttpRequest) -> str:
     """Return the absolute URL at which the API is mounted, with the host that the caller used."""
-    mounted, _slash, _rest = request.path.partition("/channel/")
+    mounted, _slash, _rest = path_of(request).partition("/channel/")
     return request.build_absolute_uri(mounted or "/")
 
 

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from pulljobs.api import exceptions
 from pulljobs.api.authentication import authenticate_channel
 from pulljobs.api.base_views import ProblemMixin, ProtocolView
+from pulljobs.api.broker.links import path_of
 from pulljobs.api.leases.bodies import HealthBody, ListedConsumerBody, LookupBody
 from pulljobs.api.leases.long_poll import waiters
 from pulljobs.conf import settings
@@ -45,7 +46,7 @@ class LookupView(ProblemMixin, ProtocolView):
     authentication_classes = [ChannelToken]
 
     def get(self, request: Request) -> Response:
-        here = request.build_absolute_uri(request.path.removesuffix("/lookup") or "/")
+        here = request.build_absolute_uri(path_of(request).removesuffix("/lookup") or "/")
         # Lookups at other servers return this one, too.
         waiters.process_waiters().learn_address(here)
         body: LookupBody = {

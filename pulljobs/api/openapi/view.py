@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from pulljobs import hooks
 from pulljobs.api import DOCUMENT
 from pulljobs.api.base_views import ProtocolView
+from pulljobs.api.broker.links import path_of
 from pulljobs.api.openapi import BROKER, LEASES
 
 
@@ -17,7 +18,7 @@ class OpenApi(ProtocolView):
     authentication_classes = []
 
     def get(self, request: Request) -> Response:
-        mounted_at = request.path.removesuffix("/openapi.json")
+        mounted_at = path_of(request).removesuffix("/openapi.json")
         return Response({**_load_document(), "servers": [{"url": mounted_at or "/"}]})
 
 

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from django.db import transaction
-from django.utils.encoding import escape_uri_path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,7 +12,7 @@ from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.authentication import user_name
 from pulljobs.api.base_views import ProblemMixin, UserView
 from pulljobs.api.bodies import parse_time, render_time
-from pulljobs.api.broker.links import add_query, read_limit
+from pulljobs.api.broker.links import link_here, read_limit
 from pulljobs.api.broker.registry import LAST_MODIFIED, check_precondition, render_http_date
 from pulljobs.api.permissions import Needs, is_permitted
 from pulljobs.api.reading import read_body
@@ -242,7 +241,7 @@ def _link(request: Request, query: Mapping[str, str] | None) -> str | None:
     if query is None:
         return None
     given = {name: text for name, text in query.items() if text}
-    return add_query(escape_uri_path(request.path), dict(given))
+    return link_here(request, dict(given))
 
 
 def _read_small(request: Request) -> bytes:

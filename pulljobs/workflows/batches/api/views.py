@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from django.utils.encoding import escape_uri_path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -12,7 +11,7 @@ from pulljobs import ids
 from pulljobs.api import exceptions, raw_bodies
 from pulljobs.api.authentication import user_name
 from pulljobs.api.base_views import ProblemMixin, UserView
-from pulljobs.api.broker.links import add_query
+from pulljobs.api.broker.links import link_here
 from pulljobs.api.reading import read_body
 from pulljobs.conf import settings
 from pulljobs.errors import (
@@ -194,7 +193,7 @@ def _read_before(text: str) -> int:
 
 def _link(request: Request, query: Mapping[str, str]) -> str:
     given = {name: text for name, text in query.items() if text}
-    return add_query(escape_uri_path(request.path), dict(given))
+    return link_here(request, dict(given))
 
 
 def _read(request: Request) -> bytes:
