@@ -255,7 +255,15 @@ class Settings:
     @property
     def largest_body(self) -> int:
         """Largest body of a request that any route of the HTTP API accepts, in bytes."""
-        return max(self.MAX_PAYLOAD_BYTES, self.MAX_BATCH_BYTES)
+        return max(self.MAX_PAYLOAD_BYTES, self.MAX_BATCH_BYTES, self.largest_ack)
+
+    @property
+    def largest_ack(self) -> int:
+        """Largest body of an ack over HTTP, in bytes: it has room for the largest result.
+
+        JSON may have six bytes for a character of which `MAX_RESULT_BYTES` counts two.
+        """
+        return 2 * 1024 * 1024 + 3 * self.MAX_RESULT_BYTES
 
 
 def load(given: Mapping[str, Any]) -> Settings:

@@ -27,6 +27,7 @@ from pulljobs.api.leases.owned_items import AckItem
 from pulljobs.api.leases.pull import pull, render_pulled, render_refused, to_request
 from pulljobs.api.leases.settling import SettledItems, settle, settle_again, settle_together
 from pulljobs.api.reading import read_body
+from pulljobs.conf import settings
 from pulljobs.engine import outcomes
 from pulljobs.engine.outcomes import Held, Settlement
 from pulljobs.models import Consumer
@@ -58,7 +59,9 @@ class DoneAck(NamedTuple):
 
 
 class AckView(LeaseView[AckRequest, DoneAck]):
-    largest_body = 2 * 1024 * 1024
+    @property
+    def largest_body(self) -> int:  # type: ignore[override]  # by a setting
+        return settings().largest_ack
 
     def held_jobs(self, body: bytes) -> list[Held]:
         items = _read_items(read_body(AckBody, body))
@@ -186,8 +189,7 @@ def _error_of(given: OutcomeBody) -> str:
 def _release(held: Held, given: OutcomeBody) -> Settlement:
     # A client that gives a reason has run the job: its tokens of rate limits stay spent.
     error = _error_of(given) or None
-    started = True if error else None
-    return outcomes.release(held, after=_delay_of(given), started=started, error=error)
+    return outcomes.release(held, after=_delay_of(given), started=bool(error) or None, error=error)
 
 
 def _delay_of(given: OutcomeBody) -> timedelta | None:

@@ -266,6 +266,15 @@ def test_a_delivered_job_keeps_its_result(puller: Puller) -> None:
     assert list(stored) == [{"pages": [1, "\N{REPLACEMENT CHARACTER}"]}, False, None]
 
 
+def test_a_result_may_be_as_large_as_the_setting_permits(puller: Puller) -> None:
+    """The body of an ack has room for it, even if it writes each letter as an escape."""
+    publish()
+    [job] = puller.taken()
+    with override_settings(PULLJOBS={"MAX_RESULT_BYTES": 4 * 1024 * 1024}):
+        assert puller.statuses(outcome_of(job, "DELIVERED", Result="\xe4" * 2_000_000)) == ["ok"]
+    assert ArchivedJob.objects.filter(result="\xe4" * 2_000_000).exists()
+
+
 @pytest.mark.parametrize("result", ["x" * 100_000, float("1e999")])
 def test_a_result_that_cannot_be_stored_is_refused(result: Any, puller: Puller) -> None:
     publish()
