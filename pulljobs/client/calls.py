@@ -86,6 +86,9 @@ LATER = (408, *TOO_EARLY)
 LONGEST_RETRY_AFTER = 300.0
 """Seconds after which a request is repeated although the `Retry-After` is longer."""
 
+LONGEST_QUOTE = 500
+"""Number of characters of an answer that an error quotes."""
+
 
 def checked(answer: Answer) -> Answer:
     """Return the answer if it has a status 2xx.
@@ -109,7 +112,7 @@ def checked(answer: Answer) -> Answer:
 def _problem(answer: Answer) -> tuple[str, str | None]:
     try:
         problem = json.loads(answer.body)
-        return str(problem["detail"]), problem.get("code")
+        return str(problem["detail"])[:LONGEST_QUOTE], problem.get("code")
     except (ValueError, TypeError, KeyError, RecursionError):
         return _describe_foreign(answer), None
 
@@ -118,10 +121,11 @@ def _describe_foreign(answer: Answer) -> str:
     """Return a sentence for an answer that is not that of the lease protocol."""
     status, target = answer.status, answer.headers.get("location")
     if 300 <= status < 400 and target:
-        return f"The server redirects to {target} (status {status}): use the URL of the broker."
+        where = target[:LONGEST_QUOTE]
+        return f"The server redirects to {where} (status {status}): use the URL of the broker."
     if "html" in answer.headers.get("content-type", ""):
         return f"A page of HTML came with the status {status}: check the URL, and proxies if any."
-    text = answer.body[:500].decode("utf-8", "replace").strip()
+    text = answer.body[:LONGEST_QUOTE].decode("utf-8", "replace").strip()
     return text or f"HTTP status {status}."
 
 
