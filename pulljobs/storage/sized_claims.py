@@ -1,11 +1,12 @@
 """Claims of as many jobs as have messages of at most a number of bytes together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from django.db import transaction
 
-from pulljobs.storage import messages
+from pulljobs.engine.encodings import integer_array
 from pulljobs.storage.rows import Claimed, HeldJob, Refusal
+from pulljobs.storage.statements import run
 from pulljobs.storage.transactions import brief
 
 ClaimUpTo = Callable[[int], Claimed | None]
@@ -43,10 +44,17 @@ def _count_fitting(using: str, jobs: list[HeldJob], max_bytes: int) -> int:
     """
     if not jobs:
         return 0
-    read = messages.read_messages(using, [job.message_id for job in jobs])
+    sizes = _read_sizes(using, [job.message_id for job in jobs])
     left = max_bytes
     for count, job in enumerate(jobs):
-        left -= read[job.message_id].size
+        left -= sizes[job.message_id]
         if left < 0:
             return count
     return len(jobs)
+
+
+def _read_sizes(using: str, message_ids: Sequence[int]) -> Mapping[int, int]:
+    """Return the bytes of payload and headers of messages, by their ids, without reading them."""
+    ids, lowest, highest = integer_array(message_ids), min(message_ids), max(message_ids)
+    params = {"ids": ids, "lowest": lowest, "highest": highest}
+    return {row.id: row.size for row in run(using, "message_sizes", params)}

@@ -1,6 +1,6 @@
 """Bounds of claims (a pause, jobs in flight and bytes), and repeated claims."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,9 +20,9 @@ from pulljobs.models import Consumer, Job, Lease
 from pulljobs.publishing import publish
 from pulljobs.pulling import Claim, Puller
 from pulljobs.states import State
-from pulljobs.storage import listen
+from pulljobs.storage import listen, messages
 from pulljobs.storage.listen import Listener
-from pulljobs.storage.rows import Refusal
+from pulljobs.storage.rows import Refusal, StoredMessage
 from pulljobs.storage.sessions import behind_pooler
 from tests.factories import (
     USING,
@@ -297,6 +297,20 @@ class TestBytes:
         puller = Puller(USING, consumer)
         assert puller.claim(1, max_bytes=7).refusal is Refusal.MAX_BYTES
         assert puller.claim(1, max_bytes=8).refusal is None
+
+    def test_payloads_that_do_not_fit_are_not_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Large payloads are not sent from the server only to learn that they do not fit."""
+        read, read_messages = [], messages.read_messages
+        consumer = ConsumerFactory.create()
+        sized(consumer, 400, 400, 400)
+
+        def note(using: str, ids: Sequence[int]) -> dict[int, StoredMessage]:
+            read.append(len(ids))
+            return read_messages(using, ids)
+
+        monkeypatch.setattr(messages, "read_messages", note)
+        assert len(Puller(USING, consumer).claim(3, max_bytes=1000).jobs) == 2
+        assert read == [2]
 
     def test_the_bound_of_jobs_in_flight_goes_with_it(self) -> None:
         consumer = ConsumerFactory.create(max_in_flight=2)
