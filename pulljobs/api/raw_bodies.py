@@ -19,7 +19,7 @@ ENCODING = "HTTP_CONTENT_ENCODING"
 GZIP = 16 + zlib.MAX_WBITS
 MOST_MEMBERS = 100
 CHUNKED = "chunked"
-CUT_SHORT = "The connection ended before the body did"
+CUT_SHORT = "The connection ended before the body did, or a middleware has read the body"
 NO_LENGTH = "This server decodes no chunked body: send Content-Length"
 PART = 16 * 1024
 """Bytes that are decompressed at a time, so that little is copied after the end of a member."""
