@@ -9,6 +9,7 @@ and the caller gets an OperationalError.
 """
 
 import logging
+import math
 import os
 import socket
 import threading
@@ -26,10 +27,13 @@ GRACE_SECONDS: Final = 5.0
 PASS_SECONDS: Final = 0.5
 IDLE_PASSES: Final = 60
 """Passes without a statement to watch, after which the thread ends."""
+WARNED_AGAIN: Final = 60.0
+"""Seconds until statements without a time limit are logged again."""
 
 _watched: set["Deadline"] = set()
 _starting = threading.Lock()
 _thread: threading.Thread | None = None
+_warned_at = -math.inf
 
 
 class Deadline:
@@ -119,11 +123,19 @@ def shut_down(raw: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> 
 
 
 def _start() -> None:
-    global _thread
+    """Start the thread that watches, or leave the statement unbounded if the system has no room."""
+    global _thread, _warned_at
     with _starting:
         if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_watch, name=NAME, daemon=True)
-            _thread.start()
+            thread = threading.Thread(target=_watch, name=NAME, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if time.monotonic() - _warned_at >= WARNED_AGAIN:
+                    _warned_at = time.monotonic()
+                    logger.warning("Statements have no time limit, as no thread starts: %s", error)
+            else:
+                _thread = thread
 
 
 def _watch() -> None:

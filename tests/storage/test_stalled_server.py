@@ -161,3 +161,24 @@ def test_a_cancellation_that_meets_no_statement_is_repeated() -> None:
         wait_until(lambda: deadline.due > began)
         with pytest.raises(OperationalError, match="user request"):
             Message.objects.update(payload=b"")
+
+
+def test_statements_without_a_thread_to_watch_them_run_without_a_limit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that may start no more threads, as in a small container, still publishes."""
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    consumer = ConsumerFactory.create()
+    monkeypatch.setattr(deadlines, "_thread", None)
+    monkeypatch.setattr(deadlines, "_warned_at", float("-inf"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        publish(consumer.channel.name, b"x")
+        publish(consumer.channel.name, b"y")
+    assert stored() == [b"x", b"y"]
+    assert not any(watched._raw is connections[USING].connection for watched in deadlines._watched)
+    [record] = caplog.records
+    assert "no time limit" in record.getMessage()
