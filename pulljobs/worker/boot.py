@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import sys
 from multiprocessing.connection import Connection
 from typing import Final
@@ -17,6 +18,8 @@ SWITCH_SECONDS: Final = 0.001
 
 A claim takes that long, so loops would wait for handlers.
 """
+NO_THREAD: Final = "can't start new thread"
+"""Text of Python's error if the system has no room for another thread."""
 COLLECT_AFTER: Final = 50_000
 """New objects that survive until a garbage collection begins. A few claims allocate fewer."""
 
@@ -61,7 +64,16 @@ def start(
     fork_guard.install()
     sys.setswitchinterval(SWITCH_SECONDS)
     _collect_less()
-    child.work(ready, shared_state, supervisor)
+    try:
+        child.work(ready, shared_state, supervisor)
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        logger.error(
+            "The system starts no more threads, and this process will be replaced: raise the limit "
+            "of its container or service (such as pids or TasksMax), or give it more memory."
+        )
+        os._exit(1)
 
 
 def _collect_less() -> None:

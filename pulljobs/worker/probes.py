@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -100,6 +101,10 @@ class _Server(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         self._opened_at.pop(request, None)
         super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log the error of a probe that got no answer, such as for want of a thread."""
+        logger.warning("A probe got no answer: %s", sys.exception())
 
     def service_actions(self) -> None:
         """End slow requests: the timeout of a socket restarts with every byte that arrives."""

@@ -69,3 +69,16 @@ def test_a_request_that_arrives_byte_by_byte_is_cut_off(
             return True
 
         wait_until(is_closed, 10)
+
+
+def test_a_probe_for_which_no_thread_starts_costs_a_line_of_the_log(
+    address: Address, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert not is_answered(address)
+    assert is_answered(address)
+    assert caplog.messages[-1] == "A probe got no answer: can't start new thread"

@@ -240,6 +240,20 @@ def test_a_child_whose_loop_dies_or_hangs_is_unhealthy_and_is_replaced(
     assert worker.stop() == 0
 
 
+@processes
+def test_a_child_that_may_start_no_threads_says_so_and_is_replaced(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.consumer()
+    stage.environment |= {"WORKER_APPS": "tests.worker.sabotage"}
+    worker = stage.worker(SABOTAGE=f"threads:{tmp_path / 'done'}")
+    stage.publish(1)
+    wait_until(lambda: not Job.objects.exists())
+    assert "The system starts no more threads, and this process will be replaced" in worker.log
+    assert "Traceback" not in worker.log
+    assert worker.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("port", "host", "message"),
     [
