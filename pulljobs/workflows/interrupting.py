@@ -51,6 +51,15 @@ def noting_failure(context: "RunContext", step: Step) -> Iterator[None]:
         context.replay.raise_ending(ending)
 
 
+@contextmanager
+def ending_claim(context: "RunContext") -> Iterator[None]:
+    """End the claim with an Interruption that leaves the block of a step which ended before."""
+    try:
+        yield
+    except Interruption as ending:
+        context.replay.raise_ending(ending)
+
+
 def check_time(context: "RunContext", call: UserCall, began: float) -> None:
     """End the claim as timed out if a call in a sync run took longer than its timeout.
 

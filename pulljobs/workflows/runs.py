@@ -14,7 +14,7 @@ from pulljobs.workflows.child_operations import do_gather, do_result, do_start, 
 from pulljobs.workflows.children import ChildJob
 from pulljobs.workflows.context import RunContext
 from pulljobs.workflows.effects import drive
-from pulljobs.workflows.interrupting import noting_failure
+from pulljobs.workflows.interrupting import ending_claim, noting_failure
 from pulljobs.workflows.operations import (
     begin,
     check_aware,
@@ -110,7 +110,7 @@ class Run(RunBase):
         context = self._context
         step = drive(begin(context, name, "atomic"))
         if step.is_ended:
-            with context.store.discarding():
+            with ending_claim(context), context.store.discarding():
                 yield AtomicStep(step, result_of(context, step))
             return
         block = AtomicStep(step)

@@ -106,7 +106,8 @@ class RunStore:
     @contextmanager
     def discarding(self) -> Iterator[None]:
         """Run the block of a step that has ended before, and roll back all that it writes."""
-        with transactions.atomic():
+        with _interrupting() as block, transactions.atomic():
+            block += [connections[using].connection for using in transactions.databases()]
             yield
             for using in transactions.databases():
                 transaction.set_rollback(True, using=using)

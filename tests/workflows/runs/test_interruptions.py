@@ -179,6 +179,34 @@ def test_a_block_that_the_database_ends_or_refuses_is_no_failure_of_its_step(
     assert (failed.job.state, done.job.result) == (State.QUEUED, 1)
 
 
+@pytest.mark.own_session
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_is_lost_in_a_replayed_block_is_no_failure_of_its_step(
+    bench: Bench,
+) -> None:
+    """The step was done in an earlier claim, so the workflow must not compensate for it."""
+    blocks: list[int] = []
+
+    def fulfil(run: Run) -> Any:
+        try:
+            with run.atomic("charge") as step:
+                blocks.append(1)
+                if len(blocks) == 2:
+                    cut_off()
+                Job.objects.count()
+                step.result = "paid"
+        except Exception:
+            return run.step("refund", lambda: "refund")
+        run.sleep("nap", timedelta(hours=1))
+        return step.result
+
+    bench.workflow(fulfil)
+    bench.start()
+    _slept, failed, done = drain(delayed=True)
+    assert isinstance(failed.exception, OperationalError)
+    assert (failed.job.state, done.job.result) == (State.QUEUED, "paid")
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_transaction_that_the_block_has_broken_is_a_failure_of_its_step(bench: Bench) -> None:
     def fulfil(run: Run) -> Any:
