@@ -27,7 +27,7 @@ def sabotage(event: object) -> None:
     time.sleep(1000)
 
 
-def refuse(thread: threading.Thread) -> None:
+def refuse(self: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
