@@ -4,6 +4,8 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -64,8 +66,15 @@ def start(
     fork_guard.install()
     sys.setswitchinterval(SWITCH_SECONDS)
     _collect_less()
-    try:
+    with _explaining_threads():
         child.work(ready, shared_state, supervisor)
+
+
+@contextmanager
+def _explaining_threads() -> Iterator[None]:
+    """Log what to do and end the process if the block may start no thread."""
+    try:
+        yield
     except RuntimeError as error:
         if str(error) != NO_THREAD:
             raise
