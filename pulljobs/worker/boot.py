@@ -2,10 +2,7 @@
 
 import gc
 import logging
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -20,8 +17,6 @@ SWITCH_SECONDS: Final = 0.001
 
 A claim takes that long, so loops would wait for handlers.
 """
-NO_THREAD: Final = "can't start new thread"
-"""Text of Python's error if the system has no room for another thread."""
 COLLECT_AFTER: Final = 50_000
 """New objects that survive until a garbage collection begins. A few claims allocate fewer."""
 
@@ -66,23 +61,7 @@ def start(
     fork_guard.install()
     sys.setswitchinterval(SWITCH_SECONDS)
     _collect_less()
-    with _explaining_threads():
-        child.work(ready, shared_state, supervisor)
-
-
-@contextmanager
-def _explaining_threads() -> Iterator[None]:
-    """Log what to do and end the process if the block may start no thread."""
-    try:
-        yield
-    except RuntimeError as error:
-        if str(error) != NO_THREAD:
-            raise
-        logger.error(
-            "The system starts no more threads, and this process will be replaced: raise the limit "
-            "of its container or service (such as pids or TasksMax), or give it more memory."
-        )
-        os._exit(1)
+    child.work(ready, shared_state, supervisor)
 
 
 def _collect_less() -> None:

@@ -7,7 +7,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from multiprocessing.connection import Connection
@@ -51,6 +52,8 @@ CANCEL_PATIENCE: Final = 0.2
 """Seconds that cancelled async handlers get to end before their jobs are released anyway."""
 EARLY_FLUSH: Final = 5.0
 """Seconds that the last flush may take beyond `LAST_FLUSH`, if the timeout leaves that much."""
+NO_THREAD: Final = "can't start new thread"
+"""Text of Python's error if the system has no room for another thread."""
 
 
 class ChildCommand(Enum):
@@ -372,10 +375,12 @@ class Child:
 def work(child: Child, shared_state: SharedState, supervisor: Connection) -> None:
     """Run the child and end its process with the exit code."""
     _handle_signals(child.send)
-    threading.Thread(
+    watch = threading.Thread(
         target=_stop_with_supervisor, args=(supervisor, child.stop), daemon=True
-    ).start()
-    code = child.run()
+    )
+    with _explaining_threads():
+        watch.start()
+        code = child.run()
     shared_state.leave()  # Before anything that can fail now that the log may be closed.
     try:
         logging.shutdown()
@@ -383,6 +388,21 @@ def work(child: Child, shared_state: SharedState, supervisor: Connection) -> Non
         sys.stderr.flush()
     finally:  # Neither a closed log nor threads that are stuck in a handler change how it ends.
         os._exit(code)
+
+
+@contextmanager
+def _explaining_threads() -> Iterator[None]:
+    """Log what to do and end the process if the block may start no thread."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        logger.error(
+            "The system starts no more threads, and this process will be replaced: raise the limit "
+            "of its container or service (such as pids or TasksMax), or give it more memory."
+        )
+        os._exit(1)
 
 
 def _handle_signals(send: Callable[[ChildCommand], None]) -> None:
