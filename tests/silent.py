@@ -76,7 +76,7 @@ class SilentProxy:
 
 
 def _connect() -> socket.socket:
-    """Connect to the server of the test's database."""
+    """Return a socket that is connected to the server of the test's database."""
     params = connections[USING].get_connection_params()
     host, port = str(params.get("host") or "localhost"), int(params.get("port") or 5432)
     if not host.startswith("/"):

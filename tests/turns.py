@@ -22,7 +22,7 @@ def limited(number: int = 1, **options: Any) -> Consumer:
 
 
 def queue(consumer: Consumer, number: int, key: str | None, **options: Any) -> list[int]:
-    """Publish jobs of a key and return their ids."""
+    """Publish `number` jobs of a key and return their ids."""
     return published(consumer, number, key=key, **options)
 
 

@@ -80,7 +80,7 @@ def test_a_vacuum_is_not_reported_as_an_old_snapshot() -> None:
 
 @pytest.mark.parametrize("paused", ["consumer", "channel"])
 def test_a_pause_is_reported_and_is_no_error(paused: str) -> None:
-    """Doctor reports the pause, and not the missing worker of a paused consumer."""
+    """Doctor reports the pause of a consumer or its channel, and then no missing worker."""
     consumer = ConsumerFactory.create()
     row: Any = consumer if paused == "consumer" else consumer.channel
     row.paused_until = Now() + HOUR

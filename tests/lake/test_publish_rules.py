@@ -287,7 +287,7 @@ def test_many_chunks_of_rows_keep_their_order(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", ["key", "message_id", "headers"])
 def test_text_that_is_no_utf8_is_a_bad_row(name: str) -> None:
-    """Parquet and `cast(binary AS string)` may contain such text. Only its row is rejected."""
+    """Only rows with text that is no UTF-8, as Parquet may contain, are rejected."""
     schema = pa.schema({"payload": pa.binary(), name: pa.string()})
     values = pa.array([b"a", b"\xff", None], pa.binary()).view(pa.string())
     if name == "headers":

@@ -31,7 +31,7 @@ JOBS = 25
 
 
 class Life:
-    """Process that calls a stream's source and sink as Spark does, until it is killed."""
+    """Process that calls a stream's source and sink as Spark does, until killed or out of jobs."""
 
     def __init__(self, directory: Path, options: dict[str, str], death: str) -> None:
         self.directory, self.options, self.death = directory, options, death

@@ -22,7 +22,7 @@ def consumer() -> Consumer:
 
 @pytest.fixture
 def make(consumer: Consumer) -> Make:
-    """Return a function that creates a schedule with a slot each minute."""
+    """Return a function that creates a schedule, by default with a slot each minute."""
 
     def make_schedule(name: str = "each-minute", **options: Any) -> Schedule:
         rule = {} if "every" in options else {"cron": "* * * * *"}

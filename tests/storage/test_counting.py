@@ -207,7 +207,7 @@ def test_the_counts_of_a_restored_database_are_made_again(consumer: Consumer) ->
 
 
 def test_a_redriven_job_adds_no_wait_however_long_ago_it_died(consumer: Consumer) -> None:
-    """A redriven job adds no wait to the counts, which would include its time as a dead job."""
+    """A settlement after a redrive adds no wait, which would include the time as a dead job."""
     for is_counted_between in (True, False):
         job = JobFactory.create(consumer=consumer, state=State.DEAD)
         if is_counted_between:

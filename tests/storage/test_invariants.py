@@ -1,4 +1,4 @@
-"""`pulljobs verify`: a promise that is broken by hand is named, and no other is."""
+"""`pulljobs verify`: an invariant that is broken by hand is named, and no other is."""
 
 import json
 from collections.abc import Callable

@@ -365,7 +365,7 @@ def test_jobs_given_back_are_above_every_low_water_mark(puller: Puller, consumer
 
 
 def test_statements_that_make_jobs_available_have_their_transaction_before_the_clock() -> None:
-    """Low-water marks rely on transactions that get their id before they read the clock."""
+    """Statements that make jobs available get a transaction id before they read the clock."""
     publishing = ("publish", "publish_batch", "publish_one", "publish_staged")
     for name in (*publishing, "finish", "free_keys", "replace"):
         assert "pg_current_xact_id()" in statement(name), name

@@ -72,7 +72,7 @@ def claim_of(
     consumer_circuit: ConsumerCircuit | None = None,
     **how: Any,
 ) -> list[ClaimedJob]:
-    """Publish jobs, and return them as claimed under one lease, to be run by `function`."""
+    """Publish `count` jobs, and return them as claimed under one lease, to be run by `function`."""
     consumer = consumer or ConsumerFactory.create(retry_strategy="constant:60")
     published(consumer, count)
     claim = Puller(USING, consumer).claim(count)

@@ -200,7 +200,7 @@ def test_success_ends_a_row_of_failures(policy: AckPolicy, is_async: bool) -> No
 @pytest.mark.parametrize("policy", [policy for policy in AckPolicy if policy != "ack_first"])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_snoozed_job_waits_uncharged(policy: AckPolicy, transactional: bool) -> None:
-    """A snooze queues the job for later, by any policy: no retry, no delivery and no error."""
+    """With any policy but ack_first, a snooze queues the job for later, with no charge or error."""
     snooze = raising(Snooze(HOUR, "not before\x00 noon"))
     view = outcome(snooze, ack_policy=policy, transactional=transactional)
     assert (view.state, view.retry_count, view.error) == ("QUEUED", 0, None)

@@ -176,7 +176,7 @@ def test_a_job_whose_time_ends_while_its_outcome_is_written_is_delivered_with_it
 
 
 def begin(function: Callable[[ClaimedJob], Any]) -> tuple[FlusherBench, ClaimedJob]:
-    """Begin the run of a job whose handler is transactional."""
+    """Begin the run of a job with a transactional handler. Return its flusher and the job."""
     [job] = claim_of(function, transactional=True)
     bench = FlusherBench([job])
     runs = bench.buffer.runs

@@ -53,7 +53,7 @@ def results() -> dict[int, Any]:
 
 
 def test_check_names_runs_that_would_break_and_they_end_on_the_old_code(stage: Stage) -> None:
-    """A worker with the new code leaves the old run to a worker with the old code."""
+    """`check` names a run that the new code would break. It is left to a worker with old code."""
     old = stage.worker(**OLD).ready()
     begun = start_run()
     code, answer = check(stage, NEW)
