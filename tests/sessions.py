@@ -111,7 +111,7 @@ def lock_timeout(after: str = "60s") -> Iterator[None]:
 
 
 def contents(*tables: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Return every row with the id of the transaction that wrote it.
+    """Return by table, by default of TABLES, each row with the id of the transaction that wrote it.
 
     Two results differ even if a row was rewritten with the same values.
     """

@@ -324,7 +324,7 @@ def test_jobs_that_wait_for_a_deleted_consumer_are_an_error() -> None:
 
 
 def test_dead_jobs_of_a_deleted_consumer_are_reported() -> None:
-    """Doctor reports these jobs, which keep the partitions of their messages from being dropped."""
+    """Doctor reports dead jobs of a deleted consumer, which keep partitions of their messages."""
     consumer: Consumer = ConsumerFactory.create()
     operating.kill(published(consumer), by="a test")
     assert "deleted_consumer_dead" not in findings()

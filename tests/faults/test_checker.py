@@ -122,7 +122,7 @@ def late_steps(*moments: float) -> Lines:
 def others(since: float, until: float) -> Lines:
     """Return a history in which process A is ready but claims nothing between `since` and `until`.
 
-    Process B claims so many jobs meanwhile that the checker reports A as deaf.
+    Process B claims so many jobs meanwhile that the checker reports A, which claims none.
     """
     count = DEAF_JOBS + 2
     step = (until - since) / count

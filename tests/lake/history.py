@@ -46,7 +46,7 @@ class History:
     ) -> ArchivedJob:
         """Write the settlement of a job that waited and ran for these seconds before `at`.
 
-        Other fields can be given. None is NULL, as for a job that was not claimed or did not run.
+        Other fields can be given: `reason` for a DEAD job, None for NULL, as if it did not run.
         """
         started_at = at - run * SECOND
         claimed_at = started_at - AHEAD

@@ -218,7 +218,7 @@ def folder_of(path: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the violations below the given paths, all packages by default."""
+    """Print the violations below the given paths, by default all. Return 1 if there are any."""
     folders = [Path(argument).resolve().relative_to(BASE_DIR) for argument in arguments]
     violations = [
         violation

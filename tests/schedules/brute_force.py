@@ -134,7 +134,7 @@ def _in_minute(parsed: ParsedCron, instant: datetime, local: datetime) -> list[d
 
 
 def changes(zone: ZoneInfo) -> list[datetime]:
-    """Return the minutes at which the offset of a zone changes."""
+    """Return the minutes from 2020 to 2035 at which the offset of a zone changes, ascending."""
     minutes, day = [], FIRST
     while day < LAST:
         if offset(zone, day) != offset(zone, day + DAY):

@@ -64,7 +64,7 @@ def insert(table: str, row: dict[str, Any]) -> None:
     ],
 )
 def test_a_job_that_can_not_be(constraint: str, change: dict[str, Any]) -> None:
-    """A job row whose columns fit no state violates a constraint."""
+    """A job row whose columns fit no state, or with a negative count, violates a constraint."""
     with pytest.raises(IntegrityError, match=constraint):
         insert("pulljobs_job", JOB | change)
 
