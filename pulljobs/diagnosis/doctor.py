@@ -118,21 +118,31 @@ def _slow_rate(name: str, limited: FlowLimits, consumer_ids: list[int]) -> Itera
     ready = sum(map(_estimate_ready, counted))
     takes = timedelta(seconds=ready / (limited.rate_per_second or 1))
     if takes > LONG_QUEUE:
-        about = "about " if any(row.ready >= MOST_READY for row in counted) else ""
         text = (
-            f"{name} has {about}{ready:,} ready jobs, which take "
+            f"{name} has {_degree(counted, ready)}{ready:,} ready jobs, which take "
             f"{takes / timedelta(hours=1):,.1f} hours at its rate of {limited.rate}: raise the "
             "rate, or publish less."
         )
         yield Finding("rate_limited", False, text)
 
 
+def _degree(counted: list[JobCounts], ready: int) -> str:
+    if not any(row.ready >= MOST_READY for row in counted):
+        return ""
+    return "about " if ready > sum(row.ready for row in counted) else "at least "
+
+
 def _estimate_ready(counted: JobCounts) -> int:
-    """Return how many ready jobs a consumer has, from `MOST_READY` on by the planner's estimate."""
-    if counted.ready < MOST_READY:
+    """Return how many ready jobs a consumer has, from `MOST_READY` on by the planner's estimate.
+
+    That is an estimate of all QUEUED jobs. If the others are too many to be counted, return
+    `MOST_READY`: nearly all of the estimate may be jobs that nothing can claim now.
+    """
+    others = (counted.delayed, counted.blocked)
+    if counted.ready < MOST_READY or max(others) >= MOST_READY or counted.blocked_is_least:
         return counted.ready
     queued = backlog.estimate_queued(settings().DATABASE, counted.consumer_id)
-    return max(counted.ready, queued - counted.delayed - counted.blocked)
+    return max(counted.ready, queued - sum(others))
 
 
 def unserved_consumers() -> Iterator[Finding]:

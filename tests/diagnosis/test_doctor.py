@@ -149,6 +149,17 @@ def test_a_backlog_that_is_too_long_to_count_is_estimated(monkeypatch: pytest.Mo
     assert "has about 36,000 ready jobs, which take 10.0 hours at its rate of 1/s" in text
 
 
+def test_an_estimate_of_mostly_delayed_jobs_is_not_reported_as_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = ConsumerFactory.create(rate="1/h")
+    published(consumer, 2)
+    published(consumer, 2, delay=timedelta(days=1))
+    monkeypatch.setattr("pulljobs.diagnosis.doctor.MOST_READY", 2)
+    monkeypatch.setattr("pulljobs.storage.backlog.estimate_queued", lambda using, id: 36_000)
+    assert "has at least 2 ready jobs, which take 2.0 hours" in findings()["rate_limited"]["text"]
+
+
 def test_a_group_whose_members_have_hours_of_work_together_is_reported() -> None:
     group = LimitGroup.objects.create(name="stripe-api", rate="1/h")
     for _member in range(2):
