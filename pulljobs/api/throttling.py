@@ -5,6 +5,7 @@ Processes share the count if they share the cache.
 """
 
 import logging
+from hashlib import sha256
 from typing import Final, cast
 
 from rest_framework.request import Request
@@ -13,10 +14,12 @@ from rest_framework.views import APIView
 
 from pulljobs.api.authentication import Publisher
 from pulljobs.conf import settings
+from pulljobs.engine.repeated_warnings import RepeatedWarning
 from pulljobs.engine.telemetry import describe_error
+from pulljobs.loops import QUIET
 from pulljobs.models import Channel, Consumer
 
-logger = logging.getLogger("pulljobs.api")
+_failure: Final = RepeatedWarning(logging.getLogger("pulljobs.api"), QUIET)
 SOON: Final = 1.0
 
 
@@ -55,6 +58,7 @@ def seconds_to_wait(scope: str, caller: object) -> float | None:
     is a row of any model, or an address. Do not call this on an event loop: it uses the cache.
 
     While the cache fails, no request is refused: consumers need the broker more than the limit.
+    That is logged once a second at most.
     """
     rate = settings().THROTTLES.get(scope)
     if rate is None:
@@ -63,7 +67,7 @@ def seconds_to_wait(scope: str, caller: object) -> float | None:
     try:
         return None if window.has_room() else window.wait() or SOON
     except Exception as error:  # Each backend of caches raises errors of its own.
-        logger.warning("The default cache failed to count a request: %s", describe_error(error))
+        _failure.log("The default cache failed to count a request: %s", describe_error(error))
         return None
 
 
@@ -74,8 +78,10 @@ class RateWindow(SimpleRateThrottle):
         self.scope, self.rate = scope, rate
         super().__init__()
         identity = getattr(caller, "pk", caller)
+        # Digested, as an address comes from the caller: memcached refuses long keys, for example.
+        digest = sha256(f"{identity}".encode("utf-8", "surrogatepass")).hexdigest()
         # `type` of a session's user would be that of a lazy object.
-        self.cache_key = f"pulljobs:throttle:{scope}:{caller.__class__.__name__}:{identity}"
+        self.cache_key = f"pulljobs:throttle:{scope}:{caller.__class__.__name__}:{digest}"
 
     def has_room(self) -> bool:
         """Count a request and return True, or return False if the limit is reached."""

@@ -1,12 +1,12 @@
 """Notifications while the server has no room for them: NOTIFY fails then, and waiters poll."""
 
 import logging
-import math
-import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from psycopg.errors import DiskFull, ProgramLimitExceeded
+
+from pulljobs.engine.repeated_warnings import RepeatedWarning
 
 logger = logging.getLogger("pulljobs.storage")
 
@@ -24,18 +24,7 @@ WARNINGS: Final[dict[type[BaseException], str]] = {
         "polling only: free some space for its data directory."
     ),
 }
-
-
-class _Warning:
-    _logged_at = -math.inf
-
-    def log(self, text: str) -> None:
-        if time.monotonic() - self._logged_at >= WARNED_AGAIN:
-            self._logged_at = time.monotonic()
-            logger.warning(text)
-
-
-_warning: Final = _Warning()
+_warning: Final = RepeatedWarning(logger, WARNED_AGAIN)
 
 
 def notify(send: Callable[[], T]) -> T | None:

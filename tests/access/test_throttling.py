@@ -1,5 +1,6 @@
 """A caller that reached the limit of its scope learns when to call again."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.test import override_settings
 from django.utils.functional import SimpleLazyObject
 
 from pulljobs import hooks
+from pulljobs.api import throttling
 from pulljobs.api.openapi.document import routes
 from pulljobs.api.throttling import seconds_to_wait
 from pulljobs.conf import SCOPES
@@ -26,8 +28,9 @@ class BrokenCache(DummyCache):
 
 
 @pytest.fixture(autouse=True)
-def _counts_from_none(settings: Any) -> Iterator[None]:
+def _counts_from_none(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+    monkeypatch.setattr(throttling._failure, "_logged_at", -math.inf)
     cache.clear()
     yield
     cache.clear()
@@ -89,7 +92,14 @@ def test_no_request_is_refused_while_the_cache_fails(
     settings.CACHES = {"default": {"BACKEND": "tests.access.test_throttling.BrokenCache"}}
     with override_settings(PULLJOBS={"THROTTLES": {"queued-jobs": "1/day"}}):
         assert [callers[0].queued().status_code for _call in range(3)] == [200, 200, 200]
-    assert "The default cache failed to count a request: OSError: refused" in caplog.text
+    assert caplog.messages == ["The default cache failed to count a request: OSError: refused"]
+
+
+def test_an_address_that_the_cache_refuses_as_a_key_is_limited() -> None:
+    """Here it is too long for memcached. A caller may send any address without a proxy."""
+    with override_settings(PULLJOBS={"THROTTLES": {"openapi": "1/day"}}):
+        assert seconds_to_wait("openapi", "x" * 300) is None
+        assert seconds_to_wait("openapi", "x" * 300) is not None
 
 
 def test_calls_are_forgotten_with_their_period(
