@@ -158,6 +158,35 @@ def test_a_wrong_url_is_one_clear_line_and_the_right_one_works_at_once(
         assert_same(place)
 
 
+@pytest.mark.parametrize(
+    ("lake", "variable", "wrong", "reason"),
+    [
+        ("abfss://c@a.dfs.core.windows.net/lake", "AZURE_STORAGE_ACCOUNT_KEY", "typo!",
+         "Invalid Access Key: "),
+        ("gs://bucket/lake", "GOOGLE_APPLICATION_CREDENTIALS", "/no/such.json",
+         "Unable to open service account file from /no/such.json: No such file"),
+    ],
+)  # fmt: skip
+def test_wrong_credentials_are_named(
+    lake: str, variable: str, wrong: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, wrong)
+    settled(1)
+    with override_settings(PULLJOBS={"LAKE": lake}), pytest.raises(CommandError, match=reason):
+        run("export")
+
+
+def test_a_store_that_does_not_answer_is_named_without_the_secrets_of_its_url() -> None:
+    error = OSError(
+        "Generic MicrosoftAzure error\n  \x1b[31m↳\x1b[0m Error performing GET "
+        "https://a.blob.core.windows.net/c/_last_checkpoint?sig=secret in 103.8ms, after 3 retries"
+        "\n   \x1b[31m↳\x1b[0m error sending request\n    \x1b[31m↳\x1b[0m Connection refused\n"
+    )
+    assert failures.summarize_store_error(error) == (
+        "GET https://a.blob.core.windows.net/c/_last_checkpoint: Connection refused"
+    )
+
+
 def test_a_run_that_is_open_elsewhere_blocks_no_other_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
