@@ -26,7 +26,7 @@ from pulljobs.engine.outcomes import Held
 from pulljobs.errors import LakeError
 from pulljobs.lake import lock
 from pulljobs.lake.models import LakeRun
-from pulljobs.lake.spark import exporting, session, slices, tables
+from pulljobs.lake.spark import export_run, exporting, session, slices, tables
 from pulljobs.lake.spark.exporting import Exported, ExportOptions
 from pulljobs.lake.telemetry import ExportHeldBack
 from pulljobs.lake.verbs import export as watching
@@ -267,6 +267,22 @@ def test_a_choice_of_payloads_without_payloads_is_refused(
 def test_an_unknown_channel_is_one_clear_line(place: Place) -> None:
     with pytest.raises(CommandError, match=r"^There is no channel 'nosuch': correct the name\.$"):
         run("export", "--with-payload", "--channel", "nosuch")
+
+
+def test_a_channel_that_is_created_while_names_are_read_stops_no_export() -> None:
+    known = ConsumerFactory.create()
+    created: list[bool] = []
+
+    def create_after(execute: Callable[..., Any], *statement: Any) -> Any:
+        result = execute(*statement)
+        if not created:
+            created.append(True)
+            ConsumerFactory.create()
+        return result
+
+    with connections[USING].execute_wrapper(create_after):
+        names = export_run._registry(USING)
+    assert names["archive"][known.pk] == (known.channel.name, known.name)
 
 
 def test_no_lake_is_one_clear_line() -> None:

@@ -143,9 +143,9 @@ def _registry(using: str) -> dict[str, Names]:
     For the archive, an id is that of a consumer, and its names are those of channel and consumer.
     Soft-deleted rows are included.
     """
-    channels = dict(Channel.objects.using(using).values_list("pk", "name"))
-    consumers = Consumer.objects.using(using).values_list("pk", "channel_id", "name")
+    channels = Channel.objects.using(using).values_list("pk", "name")
+    consumers = Consumer.objects.using(using).values_list("pk", "channel__name", "name")
     return {
-        "archive": {pk: (channels[channel], name) for pk, channel, name in consumers},
-        "messages": {pk: (name,) for pk, name in channels.items()},
+        "archive": {pk: (channel, name) for pk, channel, name in consumers},
+        "messages": {pk: (name,) for pk, name in channels},
     }
