@@ -1,4 +1,4 @@
-"""Gauges show what the tables hold, at a cost that no backlog increases."""
+"""Gauges show what the tables hold, at a cost that is bounded for any backlog."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""Driver in a project that a user wrote from the guide on workflows.
+"""Program in a project that a user wrote from the guide on workflows.
 
 For each line of the workflow it places an order, and SIGKILL ends the process of its run once,
 before that line. It prints the killed lines, and the orders with their bookings and results.

@@ -1,4 +1,4 @@
-"""No statement of batches and workflows scans a large table, with any statistics."""
+"""Statements of batches and workflows scan no large table, some only once it is analyzed."""
 
 from importlib.resources import files
 from typing import Any, Final
