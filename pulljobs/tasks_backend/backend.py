@@ -30,8 +30,8 @@ class PullJobsBackend(ChannelBackend):
     ) -> AnyResult:
         """Publish the task in the caller's transaction and return its result, with status READY.
 
-        Raise TypeError if an argument can't be stored as JSON, and ConfigurationError if the
-        consumer of the queue was deleted.
+        Raise TypeError or ValueError if an argument can't be stored as JSON, and ConfigurationError
+        if the consumer of the queue was deleted.
         """
         from pulljobs.tasks_backend import enqueueing
 

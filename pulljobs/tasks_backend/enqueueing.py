@@ -1,5 +1,6 @@
 """Enqueueing of tasks: a task and its arguments become a message."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,9 +8,9 @@ from django.db import transaction
 
 from pulljobs import handlers
 from pulljobs.conf import settings
-from pulljobs.errors import ConfigurationError, UnknownChannel
+from pulljobs.errors import ConfigurationError, InvalidMessage, UnknownChannel
 from pulljobs.models import Job
-from pulljobs.publishing import publish
+from pulljobs.publishing import encoded, publish
 from pulljobs.tasks_backend import handler, results
 from pulljobs.tasks_backend.interface import (
     CONSUMER,
@@ -29,16 +30,29 @@ def enqueue(
 
 
 def make_content(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the payload of a task. Raise TypeError if an argument can't be stored as JSON."""
+    """Return the payload of a task, with its arguments as the task will get them.
+
+    Raise TypeError or ValueError if an argument can't be stored as JSON.
+    """
     return {
         "task": task.module_path,
         "backend": task.backend,
         "queue": task.queue_name,
-        "args": normalize_json(list(args)),
-        "kwargs": normalize_json(dict(kwargs)),
+        "args": _as_stored(list(args)),
+        "kwargs": _as_stored(dict(kwargs)),
         "priority": int(task.priority),  # A task may have a float such as 5.0.
         "run_after": None if task.run_after is None else task.run_after.isoformat(),
     }
+
+
+def _as_stored(arguments: Any) -> Any:
+    """Return arguments encoded as JSON and decoded again, which makes text of all keys."""
+    try:
+        return json.loads(encoded(normalize_json(arguments))[0])
+    except RecursionError as error:
+        raise InvalidMessage(
+            f"The arguments of a task can't be encoded ({error}): use fewer levels, or an id."
+        ) from error
 
 
 def subscribe(backend: ChannelBackend, queue: str) -> str:

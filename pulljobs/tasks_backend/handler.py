@@ -112,7 +112,7 @@ def _running(job: ClaimedJob, task: AnyTask, content: Mapping[str, Any]) -> AnyR
         started_at=runs[0].begun_at if len(runs) > 1 else begun,
         last_attempted_at=begun,
         errors=results.errors_of(runs),
-        worker_ids=worker_ids or [str(run.node_id) for run in runs],
+        worker_ids=worker_ids or [run.worker_id for run in runs],
     )
 
 

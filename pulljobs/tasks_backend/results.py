@@ -67,6 +67,11 @@ class TaskRun(NamedTuple):
     begun_at: datetime
     error: str | None = None
 
+    @property
+    def worker_id(self) -> str:
+        """Id of the node, or "" for a run without one, such as that of `drain` in a test."""
+        return str(self.node_id or "")
+
 
 class JobError(TaskError):
     """Error of a task's run, stored as text that need not begin with an exception class."""
@@ -192,9 +197,10 @@ def read_runs(job_id: int, deliveries: int) -> list[TaskRun]:
 
 
 def first_worker(token: UUID) -> list[str]:
-    """Return a list with the id of the node that made a claim, empty if its lease is gone."""
+    """Return a list with the worker id of the run of a claim, empty if its lease is gone."""
     leases = Lease.objects.using(settings().DATABASE).filter(lease_token=token)
-    return [str(node) for node in leases.values_list("node_id", flat=True)[:1]]
+    claims = leases.values_list("node_id", "claimed_at")[:1]
+    return [TaskRun(*claim).worker_id for claim in claims]
 
 
 def _is_task(backend: ChannelBackend, view: JobView) -> bool:
@@ -227,7 +233,7 @@ def _result_of(view: JobView, task: AnyTask, content: Mapping[str, Any]) -> AnyR
         last_attempted_at=runs[-1].begun_at if runs else None,
         finished_at=view.settled_at,
         errors=_errors(view, runs),
-        worker_ids=[str(run.node_id) for run in runs],
+        worker_ids=[run.worker_id for run in runs],
     )
     if status == TaskResultStatus.SUCCESSFUL:
         object.__setattr__(result, "_return_value", view.result)

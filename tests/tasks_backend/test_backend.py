@@ -427,8 +427,14 @@ def test_a_result_is_gone_when_its_message_is_dropped(tasks: ModuleType) -> None
 
 
 def test_arguments_that_json_cannot_say_are_refused(tasks: ModuleType) -> None:
+    deep: list[Any] = []
+    for _ in range(10_000):
+        deep = [deep]
     with pytest.raises(TypeError):
         tasks.add.enqueue(object(), 1)
+    for value in (float("nan"), b"\xff", deep):
+        with pytest.raises(ValueError, match=r"can't be encoded|Unsupported value"):
+            tasks.add.enqueue(value, 1)
     assert not Message.objects.exists()
 
 

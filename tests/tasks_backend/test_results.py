@@ -40,6 +40,20 @@ def test_the_results_of_enqueue_and_get_result_are_equal(tasks: ModuleType) -> N
         assert task.get_result(result.id) == result
 
 
+def test_arguments_of_a_result_are_those_that_the_task_gets(tasks: ModuleType) -> None:
+    result = tasks.add.enqueue({1: (2, b"three")}, 0)
+    assert result.args == tasks.add.get_result(result.id).args == [{"1": [2, "three"]}, 0]
+
+
+def test_a_run_without_a_worker_counts_and_has_no_id(tasks: ModuleType) -> None:
+    with seen(task_started) as started:
+        result = tasks.add.enqueue(2, 3)
+        drain()
+    result.refresh()
+    assert (result.attempts, result.worker_ids) == (1, [""])
+    assert started[0].worker_ids == [""]
+
+
 def test_a_running_task_has_the_time_at_which_it_was_enqueued(tasks: ModuleType) -> None:
     with seen(task_started) as started:
         result = tasks.add.enqueue(2, 3)
