@@ -390,7 +390,7 @@ def test_a_header_may_have_any_name(name: str, operator: Client, consumer: Consu
 def test_ids_have_no_separators_of_thousands(
     separated: bool, operator: Client, consumer: Consumer
 ) -> None:
-    """In a locale that groups digits, ids can be copied, and links lead to their rows."""
+    """Ids can be copied and links lead to their rows, even in a locale that groups digits."""
     other = ConsumerFactory.create(pk=12_345, channel=consumer.channel)
     [job_id] = published(other)
     with override_settings(USE_THOUSAND_SEPARATOR=separated, LANGUAGE_CODE="de"):

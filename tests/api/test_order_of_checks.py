@@ -105,7 +105,7 @@ def test_names_are_free_text(transactional_db: None) -> None:
      "/limit-group/stripe/", "/limit-group//stripe"],
 )  # fmt: skip
 def test_paths_with_a_slash_too_many_are_unknown(path: str) -> None:
-    """Such a path is 404 with a sentence of the API, not redirected, and no page of the project."""
+    """A path with a slash too many is 404 with a sentence of the API, and is not redirected."""
     answer = Client().get(path)
     assert (answer.status_code, b"leave out a slash" in answer.content) == (404, True)
 

@@ -422,7 +422,7 @@ def test_a_deleted_consumer_can_be_put_again(orders: Any, manager: Manager) -> N
 
 
 def test_a_deleted_consumer_comes_back_as_a_new_one(orders: Any, manager: Manager) -> None:
-    """The new consumer has neither the pause nor the limits nor the secret of the deleted one."""
+    """A consumer that is put again after its deletion has no pause, limit or secret from before."""
     path = "/channel/orders/consumer/k"
     manager.put(path, callbackUrl=URL, type="pull", name="Old")
     there = Consumer.objects.get()

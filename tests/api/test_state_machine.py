@@ -207,7 +207,7 @@ def test_jobs_of_a_push_consumer_are_pulled_after_it_changes_its_type(
 
 
 def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
-    """After a change to push, jobs in flight are settled with their tokens, and none is claimed."""
+    """After a change to push, job POSTs settle jobs in flight by their tokens, and claim none."""
     held, other, dead = (taken_by_post(orders, publish()) for _ in range(3))
     assert pulling.finish([outcomes.reject(dead, "no good")]).states
     waits = publish()
@@ -228,7 +228,7 @@ def test_from_pull_to_push(orders: Subscription, consumer: Caller) -> None:
 def test_a_job_post_takes_nothing_above_max_in_flight(
     orders: Subscription, consumer: Caller
 ) -> None:
-    """Above `max_in_flight` a job POST gets 409 with the reason, and nothing changes."""
+    """At `max_in_flight` jobs in flight, a job POST gets 409 with the reason. Nothing changes."""
     Consumer.objects.update(max_in_flight=1)
     taken_by_post(orders, publish())
     job_id = publish()

@@ -22,7 +22,7 @@ def durable_environment(state: Path) -> dict[str, str]:
 def run(
     state: Path, command: str, *flags: str, cwd: Path = BASE_DIR
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of `python -m benchmarks` to its end."""
+    """Run a command of `python -m benchmarks` to its end, whatever its exit code is."""
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", command, *flags],
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""A small run of the proof that batches call back once."""
+"""Small runs of the benchmarks of batches: callbacks while workers are killed, and settlements."""
 
 from pathlib import Path
 

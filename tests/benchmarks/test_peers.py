@@ -1,4 +1,4 @@
-"""The comparison measures, keeps its figures, and reports which queue could not run and why."""
+"""The benchmark of peers measures, keeps its figures, and says which peer could not run and why."""
 
 import json
 import re

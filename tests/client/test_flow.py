@@ -521,7 +521,7 @@ def test_messages_that_fail_again_and_again_hold_back_no_others() -> None:
 
 
 def test_a_message_that_is_known_to_fail_is_given_back_for_another_probe() -> None:
-    """A probe that is known to fail is given back, so that another message is the probe."""
+    """A probe that is known to fail is released with a delay, to make another message the probe."""
     broker = filled(LADDER.after)
     known = frozenset(job.id for job in broker.jobs)
 
@@ -825,7 +825,7 @@ def test_brokers_are_found_by_lookup_and_lost_ones_only_that_way_again() -> None
     ],
 )
 def test_an_invalid_address_is_not_used(returned: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """An invalid address among those that a lookup returns does not stop pulls from others."""
+    """Invalid addresses of a lookup are logged and not used. A later valid address is used."""
     brokers = [FakeBroker(), filled(2)]
     brokers[0].addresses = returned
     consumer, _ = consumer_of(

@@ -68,7 +68,7 @@ def test_the_commands_of_the_guide(live: Live, programs_dir: Path, tmp_path: Pat
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_the_batch_handler_of_the_guide(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    """The program handles messages in batches, and the last ones when it stops."""
+    """The guide's program handles messages in batches, and the last ones when it stops."""
     program = programs(live)["batches.py"]
     made: dict[str, Any] = {}
     exec(compile(program, "batches.py", "exec"), made)

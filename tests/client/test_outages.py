@@ -458,7 +458,7 @@ def noted(attempts: list[float], wait: float) -> float:
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_an_answer_lost_after_the_commit_costs_nothing(live: Live) -> None:
-    """A repeated pull gets the same jobs under the same lease without another delivery."""
+    """A repeated pull gets the same jobs and lease, uncharged, and a repeated ack succeeds."""
     side = Side(live, is_async=False)
     side.producer().publish_many([str(n) for n in range(5)])
     side.close()

@@ -150,7 +150,7 @@ def test_a_delay_that_is_no_number_is_refused_by_nack(side: Side) -> None:
 
 
 def test_a_lost_lease_is_reported_and_other_messages_continue(side: Side) -> None:
-    """An outcome after the job was claimed by another holder raises and changes nothing."""
+    """An outcome of a message that another holder has claimed raises LeaseLost, without effect."""
     side.producer().publish("x")
     consumer = side.consumer()
     late = consumer.next()
@@ -181,7 +181,7 @@ def test_statuses_are_no_messages(side: Side) -> None:
 
 
 def test_many_end_in_one_request(side: Side) -> None:
-    """`release_all` and `ack_all` return no failures, even for a message that has an outcome."""
+    """`release_all` and `ack_all` return no failures. A message keeps the first of its outcomes."""
     side.producer().publish_many([str(n) for n in range(4)])
     consumer = side.consumer()
     messages = consumer.fetch(4)
@@ -380,7 +380,7 @@ def test_a_handler_may_keep_its_lease(side: Side) -> None:
 
 
 def test_on_stop_what_waits_goes_back_unharmed(side: Side) -> None:
-    """The running handler finishes. The waiting messages are released without a delivery."""
+    """After a stop, the running handler finishes, and waiting messages are released uncharged."""
     side.producer().publish_many([str(n) for n in range(5)])
     consumer = side.consumer()
 

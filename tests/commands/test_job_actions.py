@@ -25,7 +25,7 @@ RIGHT_TO_LEFT = "\u202e"
 
 @pytest.fixture
 def other(consumer: Consumer) -> Consumer:
-    """Create another channel's consumer. Give it and `consumer` four jobs, two of them dead."""
+    """Create another channel's consumer. It and `consumer` get four jobs each, two of them dead."""
     other_consumer: Consumer = ConsumerFactory.create(channel__name="news", name="mailing")
     for owner in (consumer, other_consumer):
         for reason in ("rejected", "killed"):

@@ -183,7 +183,7 @@ def test_dropped_days_break_no_invariant(consumer: Consumer) -> None:
 def test_dropped_partitions_differ_from_those_that_would_be_dropped(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day that is not dropped after the confirmation, as it is needed again, is not counted."""
+    """The result leaves out a day that was not dropped after all, because it is needed again."""
     messages, archive = old_days(100)
     sizes = [size.bytes for size in health.sizes(USING, [messages, archive])]
     labels, drop = [formats.size(size) for size in sizes], partition_dropping.drop

@@ -47,7 +47,7 @@ def reason_of(
     ],
 )
 def test_retry_after_is_heeded_within_bounds(status: int, text: str, seconds: int | None) -> None:
-    """A valid Retry-After delays a retry, an hour at most. Dates count from the answer's Date."""
+    """A Retry-After above 0 is the delay, up to an hour. A date counts from the answer's Date."""
     retry = reason_of(status, date=format_datetime(NOW, usegmt=True), retry_after=text)
     assert retry.after == (None if seconds is None else timedelta(seconds=seconds))
 

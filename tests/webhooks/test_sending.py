@@ -313,7 +313,7 @@ def test_headers_that_drip_end_the_delivery(endpoint: Opened) -> None:
 
 
 def test_endless_body_is_read_to_a_limit(endpoint: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status decides, the rest of the body is not read, and the connection is not reused."""
+    """A 200 delivers, the rest of its body is not read, and the connection is not reused."""
     monkeypatch.setattr(delivery, "BODY_SECONDS", 60)
     sent = [0]
 

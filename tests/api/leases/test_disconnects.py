@@ -90,7 +90,7 @@ def test_what_was_claimed_for_a_client_that_went_goes_to_the_next(
 
 
 def test_jobs_that_a_repeat_received_are_not_given_back(puller: Puller, late: Late) -> None:
-    """A client hangs up before the answer. Its repeated request gets the jobs of the same claim."""
+    """Jobs that were claimed for a client that hung up stay claimed if its repeat has got them."""
     with puller.hung_up(RequestID="r"):
         publish()
         wait_briefly(lambda: in_flight() == 1)

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.processes
 def test_a_server_that_stops_answers_its_long_polls(
     client: httpx.Client, census: Subscription
 ) -> None:
-    """SIGTERM immediately ends all long polls and the row by which publishers notify the server."""
+    """SIGTERM at once ends all long polls, and deletes the row by which publishers notify them."""
     with site({"SERVED_DATABASE": str(connections["default"].settings_dict["NAME"])}) as served:
         puller = Puller(client, served.base, census)
         threads = [Thread(lambda: puller.pull(Expires=LONG)) for _ in range(3)]
