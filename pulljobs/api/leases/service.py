@@ -22,6 +22,7 @@ from pulljobs.diagnosis import serving
 from pulljobs.engine.deadlines import WorkDeadline
 from pulljobs.hooks import app_labels
 from pulljobs.models import Channel, Consumer, Node
+from pulljobs.storage.schema import how_to_migrate
 
 SILENCE: Final = 15.0
 """Seconds without a successful pass of the waiters after which the process is not ready."""
@@ -123,7 +124,7 @@ def _find_problem() -> str:
     if is_read_only:
         return "The database refuses writes: it is a standby, or its sessions are read-only"
     if unapplied:
-        return "Migrations are not applied: run manage.py migrate"
+        return f"Migrations are not applied: {how_to_migrate(using)}"
     running = waiters.running_waiters()
     if running is not None and time.monotonic() - running.ticked > SILENCE:
         return "The loop that maintains waiting pulls is stuck"

@@ -409,7 +409,17 @@ def test_health(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     query("DELETE FROM django_migrations WHERE app = 'pulljobs'")
     answer = Client().get("/readyz")
     assert (answer.status_code, answer["Retry-After"]) == (503, "1")
-    assert "migrate" in answer.json()["detail"]
+    assert answer.json()["detail"] == "Migrations are not applied: run manage.py migrate."
+
+
+def test_readiness_names_the_command_that_migrates_a_second_database(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulljobs.api.leases.service._applied", set())
+    monkeypatch.setattr("pulljobs.storage.schema.DEFAULT_DB_ALIAS", "other")
+    query("DELETE FROM django_migrations WHERE app = 'pulljobs'")
+    detail = Client().get("/readyz").json()["detail"]
+    assert f"run manage.py migrate APP --database {USING} for each of" in detail
 
 
 def test_a_server_whose_database_refuses_writes_is_not_ready(db: None) -> None:
