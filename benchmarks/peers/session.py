@@ -85,7 +85,10 @@ def prepare_peers(peers: Sequence[Peer], record: Record, sizes: Sizes) -> list[P
 
 
 def _databases(peer: Peer, record: Record, prepared: Prepared, sizes: Sizes) -> None:
-    """Create a database with a queue's tables and one with jobs, unless an earlier run did."""
+    """Create a database with a queue's tables and one with jobs, and record the WAL of the fill.
+
+    Databases that exist are kept if the record, of a run that is resumed, has the fill already.
+    """
     empty, filled = (databases.name_of(peer, suffix) for suffix in ("empty", "filled"))
     if not databases.exists(empty) or not record.rounds(peer.name, "fill"):
         databases.create(empty)

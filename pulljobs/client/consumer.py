@@ -96,8 +96,8 @@ class Consumer:
     async def serve(self) -> None:
         """Run on the current event loop until `stop`, without signal handlers.
 
-        If its task is cancelled, it stops in the same way, and a second cancellation ends it at
-        once. Raise the errors that `run` raises.
+        If its task is cancelled, it stops in the same way and then raises CancelledError. Another
+        cancellation ends it at once. Otherwise raise the errors that `run` raises.
         """
         session = self._session = Session(self._options, self._max_in_flight, self.counts, self)
         if self._stopped:

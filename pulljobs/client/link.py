@@ -164,10 +164,10 @@ class Link:
             await asyncio.sleep(max(self._again(self._failures), trouble.retry_after))
 
     async def _reach(self) -> Unreachable | None:
-        """Try once to connect. Return the error if the broker does not answer, or None if it does.
+        """Try once to connect. Return the error if the broker is away, or None if the link is up.
 
-        An answer that refuses the client for good also brings the link up: the next request raises
-        its error.
+        It is away without an answer, or with one to try later. A refusal brings the link up, and
+        most refusals are then raised by all requests.
         """
         try:
             answer = checked(await self._sender.send(Call("GET", f"{self._path}/info", b"", GRACE)))

@@ -123,7 +123,7 @@ def _verify(using: str, row: Schedule, window: SlotWindow, result: VerifiedSlots
 def _broken(
     expected: Sequence[datetime], records: Sequence[Row]
 ) -> dict[str, Collection[datetime]]:
-    """Return the slots of a schedule that break an invariant, by the name of the invariant.
+    """Return the slots of a schedule that break each invariant on records, by its name.
 
     `expected` are the slots of the rule, and `records` the rows of slots_of_schedule.sql.
     """

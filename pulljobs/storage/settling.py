@@ -160,7 +160,8 @@ def find_lost(using: str, settlements: Sequence[Settlement], finished: Finished)
     """Return `finished` with the jobs of `settlements` that are missing in it.
 
     Some were settled before by the same report (`repeated`), the others are `lost`. If a database
-    error prevents the search for repeats, they are `locked`, so that callers try again.
+    error prevents the search for repeats, they are `locked`, so that callers try again. In the
+    caller's transaction, the error is raised.
     """
     states = finished.states
     if len(states) == len(settlements):

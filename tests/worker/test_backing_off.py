@@ -82,7 +82,7 @@ def test_recovery_does_not_depend_on_jobs_that_are_known_to_fail(stage: Stage) -
 
 
 def test_a_job_that_is_held_back_is_charged_nothing(stage: Stage) -> None:
-    """A job that the circuit holds back is claimed and released, without a retry or a delivery."""
+    """A job that the circuit holds back is released: `retry_count` and `deliveries` stay."""
     stage.consumer(retry_strategy="constant:0.05", max_retries=1000)
     stage.publish(3, fail="poison")
     worker = stage.worker(*FLAGS)

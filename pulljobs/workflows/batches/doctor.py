@@ -20,7 +20,7 @@ LISTED: Final = 1_000
 
 
 def check_batches() -> Iterator[Finding]:
-    """Report batches with refused callbacks, with counts that are not merged, or open for long."""
+    """Report batches with a callback that is refused, with overdue counts, or open for a week."""
     using = settings().DATABASE
     rows = Batch.objects.using(using).filter(completed_at=None).order_by("id")
     for row in rows.exclude(error=None).defer("callbacks")[:LISTED]:
