@@ -37,7 +37,7 @@ else:
 
 
 def test_interval_of_paired_ratios_agrees_with_known_numbers() -> None:
-    """Logarithms 0.0, 0.1 and 0.2 have the interval 0.1 ± t 0.1 / √3, with the t quantile 4.303."""
+    """The mean of logarithms 0.0, 0.1 and 0.2 is 0.1 ± t 0.1 / √3, with the t quantile 4.303."""
     ratio = paired_ratio([10.0, 20.0, 30.0], [10.0, 20.0 * exp(0.1), 30.0 * exp(0.2)])
     margin = 4.303 * 0.1 / 3**0.5
     assert log(ratio.mean) == pytest.approx(0.1)
