@@ -159,7 +159,7 @@ def test_worn_children_are_replaced_and_nothing_is_charged(stage: Stage) -> None
 @pytest.mark.own_session
 @processes
 def test_signal_and_heartbeats_report_the_state_of_each_loop_and_slot(stage: Stage) -> None:
-    """The log on SIGUSR1 and heartbeats name loops and running jobs. A frozen process has none."""
+    """The log on SIGUSR1 and heartbeats name loops and jobs. A frozen child sends no heartbeat."""
     stage.consumer(lease_duration=timedelta(seconds=60))
     [job] = stage.until_gate()
     worker = stage.worker(
