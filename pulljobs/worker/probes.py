@@ -3,7 +3,6 @@
 import json
 import logging
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -96,15 +95,15 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
             return
         self._opened_at[request] = time.monotonic()
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError as error:  # No thread starts: a traceback would say no more.
+            logger.warning("A probe got no answer: %s", error)
+            self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
         self._opened_at.pop(request, None)
         super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log the error of a probe that got no answer, such as for want of a thread."""
-        logger.warning("A probe got no answer: %s", sys.exception())
 
     def service_actions(self) -> None:
         """End slow requests: the timeout of a socket restarts with every byte that arrives."""

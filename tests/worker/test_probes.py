@@ -4,22 +4,28 @@ import logging
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
 
 import pytest
 
 from pulljobs.worker import probes
-from pulljobs.worker.probes import ProbeServer
+from pulljobs.worker.probes import ChildHealth, ProbeServer
 from tests.sessions import wait_until
 
 Address = tuple[str, int]
+Look = Callable[[], list[ChildHealth]]
 
 
 @pytest.fixture
-def address(caplog: pytest.LogCaptureFixture) -> Iterator[Address]:
-    with caplog.at_level(logging.INFO), ProbeServer(("127.0.0.1", 0), list):
+def look() -> Look:
+    return list
+
+
+@pytest.fixture
+def address(caplog: pytest.LogCaptureFixture, look: Look) -> Iterator[Address]:
+    with caplog.at_level(logging.INFO), ProbeServer(("127.0.0.1", 0), look):
         [port] = re.findall(r":(\d+)/livez", caplog.text)
         yield "127.0.0.1", int(port)
 
@@ -82,3 +88,17 @@ def test_a_probe_for_which_no_thread_starts_costs_a_line_of_the_log(
         assert not is_answered(address)
     assert is_answered(address)
     assert caplog.messages[-1] == "A probe got no answer: can't start new thread"
+
+
+def fail() -> list[ChildHealth]:
+    raise KeyError("rows")
+
+
+@pytest.mark.parametrize("look", [fail])
+def test_an_error_in_an_answer_leaves_a_traceback(
+    address: Address, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Metrics that handlers define may fail, and their text alone does not say where."""
+    assert not is_answered(address)
+    assert "KeyError: 'rows'" in (printed := capsys.readouterr().err)
+    assert "in fail" in printed
