@@ -318,6 +318,27 @@ def test_pages_show_progress_and_dead_members_by_error_and_buttons_act(
         assert browser.post(f"{url}{action}/").status_code == 403
 
 
+@pytest.mark.parametrize("other", ["redrive", "cancel"])
+def test_a_page_redrives_no_batch_that_was_redriven_or_cancelled_after_it_was_opened(
+    consumer: Consumer, other: str
+) -> None:
+    with batches.batch("report") as report:
+        report.publish_many(consumer.channel.name, ["a", "b", "c"])
+    settle(consumer, dead=2)
+    operator = browser_of(User.objects.create_superuser("olga"))
+    url = f"/admin/pulljobs_workflows/batch/{report.id}/"
+    shown = operator.get(f"{url}redrive/").content.decode()
+    [opened] = re.findall(r'name="opened" [^>]*?value="([^"]+)"', shown)
+    operator.post(f"{url}{other}/", {"opened": opened})
+    settle(consumer, dead=3 if other == "redrive" else 0)
+    dead = batches.get(report.id).dead
+    answer = operator.post(f"{url}redrive/", {"opened": opened}, follow=True)
+    assert "The batch was not redriven" in answer.content.decode()
+    assert batches.get(report.id).dead == dead == 3
+    operator.post(f"{url}redrive/")
+    assert batches.get(report.id).dead == 0
+
+
 def test_an_action_on_a_batch_that_was_just_deleted_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

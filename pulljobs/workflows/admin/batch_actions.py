@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from pulljobs import ids
 from pulljobs.admin import formats
-from pulljobs.admin.action_pages import reporting_errors
+from pulljobs.admin.action_pages import opened_at, read_clock, reporting_errors
 from pulljobs.errors import UnknownBatch
 from pulljobs.workflows.batches import auditing, reading
 from pulljobs.workflows.batches.reading import BatchView
@@ -79,7 +79,8 @@ def ask(model_admin: Any, name: str, request: HttpRequest, id: int) -> HttpRespo
     back = formats.address(formats.site_of(request), "pulljobs_workflows_batch_change", id)
     if request.method == "POST":
         with reporting_errors(request):  # Its age may have deleted the batch just now.
-            done = action.act(id, by=request.user.get_username())
+            page = {"opened_at": opened_at(request)} if name == "redrive" else {}
+            done = action.act(id, by=request.user.get_username(), **page)
             messages.success(request, _report(action, done))
         return HttpResponseRedirect(back)
     counts = {"live": f"{view.live:,}", "dead": f"{view.dead:,}"}
@@ -90,6 +91,7 @@ def ask(model_admin: Any, name: str, request: HttpRequest, id: int) -> HttpRespo
         "xid": ids.encode(id),
         "title": _("%(action)s batch %(name)s") % {"action": action.label, "name": view.name},
         "about": str(action.meaning) % counts,
+        "opened": read_clock(),
         "back": back,
     }
     return TemplateResponse(request, "admin/pulljobs_workflows/batch/ask.html", context)

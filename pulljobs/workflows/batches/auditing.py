@@ -1,10 +1,16 @@
 """Actions of operators on batches, with their entries in the audit trail."""
 
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain
 
 from pulljobs import auditing, ids
+from pulljobs.conf import settings
+from pulljobs.errors import WorkflowError
 from pulljobs.models import AuditEntry
+from pulljobs.storage.transactions import brief
 from pulljobs.workflows.batches import acting, adding
+from pulljobs.workflows.models import Batch
 
 
 def cancel(batch_id: int, *, by: str) -> int:
@@ -13,10 +19,21 @@ def cancel(batch_id: int, *, by: str) -> int:
     return _note(steps, AuditEntry.Act.KILL, batch_id, by=by)
 
 
-def redrive(batch_id: int, *, by: str) -> int:
-    """Redrive the dead members of a batch and return their number. Raise UnknownBatch."""
-    steps = acting.redriving(acting.find(batch_id))
-    return _note(steps, AuditEntry.Act.REDRIVE, batch_id, by=by)
+def redrive(batch_id: int, *, by: str, opened_at: datetime | None = None) -> int:
+    """Redrive the dead members of a batch and return their number. Raise UnknownBatch.
+
+    Raise WorkflowError if a user redrove or cancelled the batch after `opened_at`, the time when
+    the caller's page was opened.
+    """
+    using, batch = settings().DATABASE, acting.find(batch_id)
+    steps = chain([0], acting.redriving(batch))
+    noted = auditing.noting(steps, AuditEntry.Act.REDRIVE, by=by, subject=_name(batch_id))
+    with brief(using):
+        # Of two presses of a button, the second waits here for the entry of the first.
+        list(Batch.objects.using(using).select_for_update().filter(pk=batch.pk))
+        _check_page(using, batch_id, opened_at)
+        next(noted)  # It makes the entry.
+    return sum(noted)
 
 
 def close(batch_id: int, *, by: str) -> None:
@@ -27,6 +44,23 @@ def close(batch_id: int, *, by: str) -> None:
 
 def _note(steps: Iterator[int], act: AuditEntry.Act, batch_id: int, *, by: str) -> int:
     return sum(auditing.noting(steps, act, by=by, subject=_name(batch_id)))
+
+
+def _check_page(using: str, batch_id: int, opened_at: datetime | None) -> None:
+    """Raise WorkflowError if a user acted on the batch's members after this time, unless None."""
+    if opened_at is None:
+        return
+    acted = AuditEntry.objects.using(using).filter(
+        subject=_name(batch_id),
+        act__in=(AuditEntry.Act.REDRIVE, AuditEntry.Act.KILL),
+        pk__gte=ids.first_of(opened_at),
+        asked_at__gt=opened_at,
+    )
+    if acted.exists():
+        raise WorkflowError(
+            "The batch was not redriven: it was redriven or cancelled after you opened the page. "
+            "Open the page again to redrive it."
+        )
 
 
 def _name(batch_id: int) -> str:
