@@ -50,7 +50,7 @@ UNFINISHED: Final = "SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'"
 
 @dataclass
 class RunResult:
-    """Case for the checker, and complaints of the director itself."""
+    """What a run recorded, for the check of its promises, and complaints of the director itself."""
 
     case: Case
     targets: Targets
@@ -195,7 +195,7 @@ class Director:
         self.complaints += prober.silent(self.with_health_port())
 
     def with_health_port(self) -> list[Process]:
-        """Return the living workers and servers."""
+        """Return the living workers and servers, which are the processes with a health port."""
         return [*self.processes.living("worker"), *self.processes.living("server")]
 
     def begin(self) -> None:

@@ -46,7 +46,7 @@ def microseconds(content: Content, peer: str, measure: str, figure: str) -> str:
 
 
 def milliseconds(content: Content, peer: str, measure: str, figure: str) -> str:
-    """Return the cell of a time in milliseconds, with a star if `is_late` is true."""
+    """Return the cell of a time in milliseconds, with a star if too many jobs started late."""
     return _cell(content, peer, measure, figure, MILLI, is_late)
 
 

@@ -141,7 +141,7 @@ class Terms(NamedTuple):
 
 
 class RingView(NamedTuple):
-    """First turns of keys that a claim saw in the index of turns (ring), for low-water marks."""
+    """First turn of each rank of keys, as a claim saw the index of turns (ring)."""
 
     started_at: datetime
     snapshot: Snapshot
