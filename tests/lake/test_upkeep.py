@@ -15,7 +15,7 @@ from pulljobs.lake.models import ErrorFingerprint, HotKey, LakeDay, Rollup
 from pulljobs.lake.rollups import rollup_erasing
 from pulljobs.lake.spark import erasing, tables
 from pulljobs.lake.spark.tables import Table
-from pulljobs.models import ArchivedJob, Channel, Consumer, Message, ScheduledMessage
+from pulljobs.models import ArchivedJob, Channel, Consumer, JobProgress, Message, ScheduledMessage
 from pulljobs.publishing import publish
 from pulljobs.scheduling import dispatch
 from pulljobs.storage import jobs
@@ -99,6 +99,7 @@ def secret(consumer: Consumer, *payloads: bytes) -> list[int]:
     for payload in payloads:
         publish(consumer.channel.name, payload, key=KEY, headers={"of": KEY})
     for held in claimed(consumer, 9):
+        JobProgress.objects.create(job_id=held.job_id, done=1, note=KEY, reported_at=Now())
         jobs.finish(USING, [outcomes.retry(held, f"no {KEY}", after=timedelta())])
     jobs.finish(USING, [outcomes.reject(held, f"no {KEY}") for held in claimed(consumer, 9)])
     query("DELETE FROM pulljobs_job")
@@ -147,7 +148,7 @@ def test_no_byte_of_an_erased_message_is_left_and_every_row_is_accounted_for(
     assert LakeDay.objects.count() == 0, "workers may not drop a day before another verification"
     assert found_in(place, "SECRET") == found_in(place, KEY) == []
     assert found_in(place, "PUBLIC")
-    emptied = ("message", "archived_job", "attempt", "publication")
+    emptied = ("message", "archived_job", "attempt", "publication", "progress")
     for table in (f"pulljobs_{name}" for name in emptied):
         assert query(f"SELECT t FROM {table} AS t WHERE t::text LIKE %s", [f"%{KEY}%"]) == []
     assert HotKey.objects.count() == Rollup.objects.exclude(keys_sketch=None).count() == 0

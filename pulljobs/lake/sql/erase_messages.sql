@@ -1,9 +1,9 @@
--- Erase the contents of messages and of the settlements and attempts of their jobs. The rows stay, with their ids and times. The scheduled messages from which they were published are deleted.
+-- Erase the contents of messages and of the settlements and attempts of their jobs, and delete the progress of these. The rows stay, with their ids and times. The scheduled messages from which they were published are deleted.
 -- Events: none.
 -- Parameters: message_ids bigint[], none of which a job needs; job_ids bigint[], all of their jobs;
 --   scheduled text[], their channels and client message ids in the lake, with a space between.
 -- Returns: messages, settlements bigint, the numbers of rows.
--- Locks: the rows. Index: primary key of each partition of messages; archived message_id; attempt job_id; none of publications and scheduled messages.
+-- Locks: the rows. Index: primary key of each partition of messages; archived message_id; attempt job_id; progress primary key; none of publications and scheduled messages.
 WITH erased_messages AS (
     UPDATE pulljobs_message
     SET payload = '', key = NULL, client_message_id = NULL, headers = '{}'
@@ -23,6 +23,10 @@ erased_attempts AS (
     UPDATE pulljobs_attempt
     SET error = NULL
     WHERE job_id = ANY(%(job_ids)s::bigint[]) AND error IS NOT NULL
+),
+erased_progress AS (
+    DELETE FROM pulljobs_progress
+    WHERE job_id = ANY(%(job_ids)s::bigint[])
 ),
 forgotten AS (
     DELETE FROM pulljobs_publication
