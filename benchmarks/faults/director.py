@@ -50,7 +50,7 @@ UNFINISHED: Final = "SELECT count(*) FROM pulljobs_job WHERE state <> 'DEAD'"
 
 @dataclass
 class RunResult:
-    """What a run recorded, for the check of its promises, and complaints of the director itself."""
+    """Record of a run for the check of its promises, and complaints of the director itself."""
 
     case: Case
     targets: Targets
