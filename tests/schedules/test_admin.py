@@ -170,6 +170,7 @@ def test_a_page_needs_as_many_queries_with_a_long_history_as_with_none(
         ({"starts_at": "0001-01-01T00:00"}, "starts_at", "Choose a year from 1970"),
         ({"name": "a/b"}, "name", "without slashes"),
         ({"payload": "{"}, "payload", "This is no JSON"),
+        ({"payload": '{"limit": NaN}'}, "payload", "This is no JSON: NaN is none"),
         ({"headers": "nonsense"}, "headers", "as name: value"),
         ({"channel": "nowhere"}, "channel", "valid choice"),
         ({"priority": "99999"}, "__all__", "priority"),

@@ -139,7 +139,7 @@ class ScheduleForm(GuardedForm):
         cleaned = super().clean()
         if cleaned.get("payload") and cleaned.get("content_type") == JSON:
             try:
-                json.loads(cleaned["payload"])
+                json.loads(cleaned["payload"], parse_constant=_refuse_constant)
             except (ValueError, RecursionError) as error:
                 self.add_error("payload", _("This is no JSON: %s.") % error)
         return cleaned
@@ -228,6 +228,11 @@ def read_text(row: Schedule) -> str | None:
     except UnicodeDecodeError:
         return None
     return None if "\x00" in text else text
+
+
+def _refuse_constant(name: str) -> None:
+    """Raise ValueError for NaN and Infinity, which only Python parses."""
+    raise ValueError(f"{name} is none of its values")
 
 
 def _content(text: str, content_type: str) -> dict[str, Any]:
