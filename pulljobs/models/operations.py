@@ -31,7 +31,7 @@ class Node(models.Model):
 
 
 class PullWaiter(models.Model):
-    """Waiter: process that waits for jobs of a consumer. Publishers notify only such processes."""
+    """Waiter: process that waits for jobs of a consumer. Without any, publishers send nothing."""
 
     pk = models.CompositePrimaryKey("consumer_id", "node_id")
     consumer_id = models.BigIntegerField()

@@ -1,4 +1,4 @@
-"""Commands that the pages name exist, accept those flags and print what the guide says."""
+"""Commands and flags that the pages name exist, and those of the guide on diagnosing work."""
 
 import configparser
 import shlex
@@ -37,7 +37,7 @@ def test_commands_in_the_text_exist(page: str) -> None:
 def test_commands_of_the_guide_on_diagnosing_print_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Doctor reports a consumer without a worker, explain gives the reason, and verify passes."""
+    """Doctor and explain report that no process serves the consumer. Verify passes."""
     consumer = ConsumerFactory.create()
     [job] = published(consumer, 1)
     outputs = []

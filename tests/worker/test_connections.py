@@ -53,7 +53,7 @@ def test_a_silent_connection_keeps_no_thread_from_the_next_job(
 
 
 def test_queries_that_django_logs_with_debug_are_forgotten_after_each_job() -> None:
-    """A thread forgets the queries of a job after it. It would keep 9,000, with all parameters."""
+    """A thread forgets the queries of a job before the next job. Django would keep up to 9,000."""
     assert Thread(_count_logged).result() == (1, 0)
 
 

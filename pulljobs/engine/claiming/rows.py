@@ -141,7 +141,7 @@ class Terms(NamedTuple):
 
 
 class RingView(NamedTuple):
-    """First turn of each rank of keys, as a claim saw the index of turns (ring)."""
+    """First turn at each `FlowKey.turn_rank`, as a claim saw the index of turns (ring)."""
 
     started_at: datetime
     snapshot: Snapshot

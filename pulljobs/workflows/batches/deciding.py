@@ -39,7 +39,8 @@ class Look(Enum):
 def look(using: str, batch_id: int) -> Look:
     """Merge the new counts of a batch, and complete it if it is closed and all members have ended.
 
-    Begin another round of a complete batch whose dead members were redriven. Return what was done.
+    Begin another round of a complete batch whose dead members were redriven. Return what was done,
+    or what prevented it.
     """
     params = {"batch_id": batch_id, "is_decision": False}
     [row] = run(using, "merge_batch_sums", params, seconds=LOCK_SECONDS)
