@@ -23,6 +23,11 @@ from pulljobs.storage.statements import run
 ID_TOLERANCE: Final = timedelta(minutes=1)
 """Margin between the id and the time of a settlement, far above the real difference."""
 
+UNKNOWN: Final = (
+    "This database knows no run of the export to this lake, so the transactions in the lake are "
+    "unknown: run `pulljobs lake rebase` first."
+)
+
 
 class Horizon(NamedTuple):
     """Transaction number below which all transactions have ended, and the cluster that counts them.

@@ -359,10 +359,11 @@ def test_a_day_of_which_a_row_is_there_is_left_as_it_was(
 def test_a_lake_that_the_ledger_does_not_know_is_rebased_before_a_restore(place: Place) -> None:
     settled_on(OLD, ConsumerFactory.create())
     run("export")
-    drop_days()
     query("DELETE FROM pulljobs_lake_run")
-    with pytest.raises(CommandError, match="run `pulljobs lake rebase` first"):
-        run("restore", "--day", str(OLD))
+    for verb in (["verify"], ["restore", "--day", str(OLD)]):
+        with pytest.raises(CommandError, match="run `pulljobs lake rebase` first"):
+            run(*verb)
+        drop_days()
     run("rebase")
     assert run("restore", "--day", str(OLD))["rows"] == {"archive": 5}
 

@@ -32,11 +32,6 @@ LAKE_ONLY: Final = frozenset({"channel", "consumer", "payload_bytes", "payload_m
 XIDS: Final = {"archive": "settled_xid", "messages": "published_xid"}
 """Column with the transaction number, by table of the lake."""
 
-UNKNOWN: Final = (
-    "This database knows no run of the export to this lake, so the transactions in the lake are "
-    "unknown: run `pulljobs lake rebase` first."
-)
-
 
 class Restored(NamedTuple):
     rows: dict[str, int]
@@ -61,7 +56,7 @@ def restore(using: str, location: str, day: date) -> Restored:
                 left_out[name] = problem
                 continue
             if not high:
-                raise LakeError(UNKNOWN)
+                raise LakeError(ledger.UNKNOWN)
             partition = Partition(PARTITIONED[name], day)
             note = partial(verified_days.record_restore, using, location, partition)
             try:

@@ -37,7 +37,7 @@ MAX_REPORTED: Final = 10
 def take_snapshot(using: str, location: str) -> LakeSnapshot:
     """Return the files of the lake at a moment between two export runs.
 
-    Raise LakeError while an export run is open.
+    Raise LakeError while an export run is open, or if the database knows no run to this lake.
     """
     high = ledger.read_settled_high(using, location)
     files = {name: Table(location, name).list_files() for name in TABLES}
@@ -48,6 +48,8 @@ def take_snapshot(using: str, location: str) -> LakeSnapshot:
         )
     if high != ledger.read_settled_high(using, location):  # a run began and ended since
         return take_snapshot(using, location)
+    if not high and any(files.values()):
+        raise LakeError(ledger.UNKNOWN)
     return LakeSnapshot(location, high, files)
 
 
