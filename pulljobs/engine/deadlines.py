@@ -9,7 +9,6 @@ and the caller gets an OperationalError.
 """
 
 import logging
-import math
 import os
 import socket
 import threading
@@ -18,6 +17,8 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import psycopg
+
+from pulljobs.engine.repeated_warnings import RepeatedWarning
 
 logger = logging.getLogger("pulljobs.engine")
 
@@ -33,7 +34,7 @@ WARNED_AGAIN: Final = 60.0
 _watched: set["Deadline"] = set()
 _starting = threading.Lock()
 _thread: threading.Thread | None = None
-_warned_at = -math.inf
+_unbounded: Final = RepeatedWarning(logger, WARNED_AGAIN)
 
 
 class Deadline:
@@ -124,18 +125,19 @@ def shut_down(raw: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> 
 
 def _start() -> None:
     """Start the thread that watches, or leave the statement unbounded if the system has no room."""
-    global _thread, _warned_at
+    try:
+        _start_once()
+    except RuntimeError as error:  # Logged without the lock: a handler of the log may publish.
+        _unbounded.log("Statements have no time limit, as no thread starts: %s", error)
+
+
+def _start_once() -> None:
+    global _thread
     with _starting:
         if _thread is None or not _thread.is_alive():
             thread = threading.Thread(target=_watch, name=NAME, daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                if time.monotonic() - _warned_at >= WARNED_AGAIN:
-                    _warned_at = time.monotonic()
-                    logger.warning("Statements have no time limit, as no thread starts: %s", error)
-            else:
-                _thread = thread
+            thread.start()
+            _thread = thread
 
 
 def _watch() -> None:

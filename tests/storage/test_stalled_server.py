@@ -1,5 +1,7 @@
 """A server that stops reading for a while delays a statement. It never makes it wait for ever."""
 
+import logging
+import math
 import os
 import signal
 import threading
@@ -12,7 +14,7 @@ import pytest
 from django.db import OperationalError, connections
 
 from pulljobs.engine import deadlines
-from pulljobs.engine.deadlines import WorkDeadline
+from pulljobs.engine.deadlines import Deadline, WorkDeadline
 from pulljobs.models import Message
 from pulljobs.publishing import publish, publish_many
 from pulljobs.storage import listen, statements
@@ -173,12 +175,38 @@ def test_statements_without_a_thread_to_watch_them_run_without_a_limit(
 
     consumer = ConsumerFactory.create()
     monkeypatch.setattr(deadlines, "_thread", None)
-    monkeypatch.setattr(deadlines, "_warned_at", float("-inf"))
+    monkeypatch.setattr(deadlines._unbounded, "_logged_at", -math.inf)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         publish(consumer.channel.name, b"x")
         publish(consumer.channel.name, b"y")
     assert stored() == [b"x", b"y"]
     assert not any(watched._raw is connections[USING].connection for watched in deadlines._watched)
-    [record] = caplog.records
-    assert "no time limit" in record.getMessage()
+    [message] = caplog.messages
+    assert "no time limit" in message
+
+
+def test_a_handler_of_the_log_may_publish_that_statements_have_no_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else each statement of the process waits for ever for the one whose warning is logged."""
+    texts: list[str] = []
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def handle(record: logging.LogRecord) -> bool:
+        texts.append(record.getMessage())
+        assert deadlines._starting.acquire(timeout=5), "the lock is held while the log is written"
+        deadlines._starting.release()
+        with Deadline(None, 1):
+            return True
+
+    monkeypatch.setattr(deadlines, "_thread", None)
+    monkeypatch.setattr(deadlines._unbounded, "_logged_at", -math.inf)
+    monkeypatch.setattr(deadlines.logger, "filters", [handle])
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with Deadline(None, 1):
+            pass
+    assert len(texts) == 1
