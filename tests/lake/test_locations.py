@@ -176,11 +176,13 @@ def test_wrong_credentials_are_named(
         run("export")
 
 
-def test_a_store_that_does_not_answer_is_named_without_the_secrets_of_its_url() -> None:
+@pytest.mark.parametrize("login", ["", "user:secret@"])
+def test_a_store_that_does_not_answer_is_named_without_the_secrets_of_its_url(login: str) -> None:
     error = OSError(
         "Generic MicrosoftAzure error\n  \x1b[31m↳\x1b[0m Error performing GET "
-        "https://a.blob.core.windows.net/c/_last_checkpoint?sig=secret in 103.8ms, after 3 retries"
-        "\n   \x1b[31m↳\x1b[0m error sending request\n    \x1b[31m↳\x1b[0m Connection refused\n"
+        f"https://{login}a.blob.core.windows.net/c/_last_checkpoint?sig=secret in 103.8ms, after 3 "
+        "retries\n   \x1b[31m↳\x1b[0m error sending request\n"
+        "    \x1b[31m↳\x1b[0m Connection refused\n"
     )
     assert failures.summarize_store_error(error) == (
         "GET https://a.blob.core.windows.net/c/_last_checkpoint: Connection refused"

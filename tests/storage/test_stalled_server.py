@@ -189,7 +189,7 @@ def test_statements_without_a_thread_to_watch_them_run_without_a_limit(
 def test_a_handler_of_the_log_may_publish_that_statements_have_no_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else each statement of the process waits for ever for the one whose warning is logged."""
+    """The warning is logged without the lock, for which every statement of the process waits."""
     texts: list[str] = []
 
     def refuse(self: threading.Thread) -> None:

@@ -27,6 +27,8 @@ STORE_STEP: Final = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
 """Colours and arrows that separate nested causes in an error of the Delta library."""
 STORE_REQUEST: Final = re.compile(r"Error performing (?P<request>[A-Z]+ [^\s?]+)")
 """Request to an object store, without the parameters of its URL, which may be secret."""
+LOGIN: Final = re.compile(r"(?<=://)[^/\s]*@")
+"""User and password in a URL."""
 MAX_CHARS: Final = 500
 LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark for errors in queries."""
@@ -134,7 +136,7 @@ def summarize_store_error(error: BaseException) -> str:
         return f"{answer['code']}: {answer['text']}"[:MAX_CHARS]
     steps = [" ".join(step.split()) for step in STORE_STEP.split(text) if step.strip()]
     if request := STORE_REQUEST.search(text):
-        steps = ["", request["request"], steps[-1]]
+        steps = ["", LOGIN.sub("", request["request"]), steps[-1]]
     return ": ".join(steps[1:] or steps or [type(error).__name__])[:MAX_CHARS]
 
 
