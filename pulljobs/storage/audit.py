@@ -4,12 +4,22 @@ An entry has the progress of its action. Each batch of jobs is written in the tr
 changes them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from pulljobs import ids
 from pulljobs.models import AuditedBatch, AuditEntry
+
+
+def was_asked(using: str, subject: Q, acts: Collection[str], after: datetime | None) -> bool:
+    """Return True if a user asked for one of the acts on a subject after a time, unless None."""
+    if after is None:
+        return False
+    entries = AuditEntry.objects.using(using).filter(subject, act__in=acts)
+    return entries.filter(pk__gte=ids.first_of(after), asked_at__gt=after).exists()
 
 
 def locked(using: str, entry_id: int | None = None) -> AuditEntry | None:

@@ -6,10 +6,11 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from pulljobs import auditing, ids
+from pulljobs import auditing
 from pulljobs.conf import settings
 from pulljobs.errors import WorkflowError
 from pulljobs.models import AuditEntry
+from pulljobs.storage.audit import was_asked
 from pulljobs.workflows import redriving, signals
 
 
@@ -50,16 +51,9 @@ def redrive(
 
 def _check_page(run_id: int | str, opened_at: datetime | None) -> None:
     """Raise WorkflowError if a user redrove the run after this time. None is no time."""
-    if opened_at is None:
-        return
     subject = f"run {run_id}"
-    redriven = AuditEntry.objects.using(settings().DATABASE).filter(
-        Q(subject=subject) | Q(subject__startswith=f"{subject} from "),
-        act=AuditEntry.Act.REDRIVE,
-        pk__gte=ids.first_of(opened_at),
-        asked_at__gt=opened_at,
-    )
-    if redriven.exists():
+    of_run = Q(subject=subject) | Q(subject__startswith=f"{subject} from ")
+    if was_asked(settings().DATABASE, of_run, [AuditEntry.Act.REDRIVE], opened_at):
         raise WorkflowError(
             "The run was not redriven again: it was redriven after you opened the page. Open the "
             "page again to redrive it once more."

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
 
+from django.db.models import Q
+
 from pulljobs import auditing, ids
 from pulljobs.conf import settings
 from pulljobs.errors import WorkflowError
 from pulljobs.models import AuditEntry
+from pulljobs.storage.audit import was_asked
 from pulljobs.storage.transactions import brief
 from pulljobs.workflows.batches import acting, adding
 from pulljobs.workflows.models import Batch
@@ -48,15 +51,8 @@ def _note(steps: Iterator[int], act: AuditEntry.Act, batch_id: int, *, by: str) 
 
 def _check_page(using: str, batch_id: int, opened_at: datetime | None) -> None:
     """Raise WorkflowError if a user acted on the batch's members after this time, unless None."""
-    if opened_at is None:
-        return
-    acted = AuditEntry.objects.using(using).filter(
-        subject=_name(batch_id),
-        act__in=(AuditEntry.Act.REDRIVE, AuditEntry.Act.KILL),
-        pk__gte=ids.first_of(opened_at),
-        asked_at__gt=opened_at,
-    )
-    if acted.exists():
+    acts = (AuditEntry.Act.REDRIVE, AuditEntry.Act.KILL)
+    if was_asked(using, Q(subject=_name(batch_id)), acts, opened_at):
         raise WorkflowError(
             "The batch was not redriven: it was redriven or cancelled after you opened the page. "
             "Open the page again to redrive it."
