@@ -18,8 +18,8 @@ from pulljobs.errors import BatchEnded
 from pulljobs.models import BatchSum, Consumer, Job
 from pulljobs.publishing import publish
 from pulljobs.storage import jobs, statements
+from pulljobs.workflows.batches import auditing, deciding, looking
 from pulljobs.workflows.batches import callbacks as callbacks_module
-from pulljobs.workflows.batches import deciding, looking
 from pulljobs.workflows.batches.deciding import Look
 from pulljobs.workflows.batches.history import forget_batches
 from pulljobs.workflows.models import Batch, WorkflowRun
@@ -206,6 +206,16 @@ def test_cancel_waits_for_a_publisher_and_kills_its_members(consumer: Consumer) 
         cancelling = Thread(lambda: batches.cancel(made.id))
         wait_until(_is_waiting)
     assert cancelling.result() == 1
+
+
+def test_a_redrive_waits_for_no_publisher(consumer: Consumer) -> None:
+    """A publisher may add members in a long transaction, while others die."""
+    made = fill(consumer, 1)
+    settle(consumer, dead=1)
+    with session() as other:
+        run(other, "lock_batch_to_add", {"batch_id": made.id})
+        with lock_timeout("2s"), transaction.atomic(using=USING):
+            assert auditing.redrive(made.id, by="olga") == 1
 
 
 def test_a_decision_waits_for_a_run_that_suspends_and_makes_it_due(

@@ -32,8 +32,9 @@ def redrive(batch_id: int, *, by: str, opened_at: datetime | None = None) -> int
     steps = chain([0], acting.redriving(batch))
     noted = auditing.noting(steps, AuditEntry.Act.REDRIVE, by=by, subject=_name(batch_id))
     with brief(using):
-        # Of two presses of a button, the second waits here for the entry of the first.
-        list(Batch.objects.using(using).select_for_update().filter(pk=batch.pk))
+        # Of two presses of a button, the second waits here for the entry of the first. Publishers
+        # have a weaker lock, for which `no_key` does not wait.
+        list(Batch.objects.using(using).select_for_update(no_key=True).filter(pk=batch.pk))
         _check_page(using, batch_id, opened_at)
         next(noted)  # It makes the entry.
     return sum(noted)
