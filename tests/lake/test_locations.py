@@ -189,6 +189,14 @@ def test_a_store_that_does_not_answer_is_named_without_the_secrets_of_its_url(lo
     )
 
 
+def test_no_step_of_an_error_of_a_store_shows_secrets() -> None:
+    """The last step may have the URL, too. The container of an Azure lake is no secret."""
+    error = OSError("Error performing GET https://user:secret@a.net/c?sig=secret in 1s - Refused")
+    assert "secret" not in failures.summarize_store_error(error)
+    lake = "abfss://container@account.dfs.core.windows.net/lake"
+    assert failures.summarize_store_error(OSError(f"No lake {lake}")) == f"No lake {lake}"
+
+
 def test_a_run_that_is_open_elsewhere_blocks_no_other_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

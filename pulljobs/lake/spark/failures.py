@@ -25,10 +25,10 @@ STORE_CODE: Final = re.compile(r"<Code>(?P<code>[^<]+)</Code>\s*<Message>(?P<tex
 """Code and message in the answer of an object store."""
 STORE_STEP: Final = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
 """Colours and arrows that separate nested causes in an error of the Delta library."""
-STORE_REQUEST: Final = re.compile(r"Error performing (?P<request>[A-Z]+ [^\s?]+)")
-"""Request to an object store, without the parameters of its URL, which may be secret."""
-LOGIN: Final = re.compile(r"(?<=://)[^/\s]*@")
-"""User and password in a URL."""
+STORE_REQUEST: Final = re.compile(r"Error performing (?P<request>[A-Z]+ \S+)")
+"""Request to an object store."""
+STORE_SECRET: Final = re.compile(r"(https?://)[^/\s]*@|(?<=\S)\?\S+")
+"""Parts of a URL that may be secret: user and password, or its parameters."""
 MAX_CHARS: Final = 500
 LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark for errors in queries."""
@@ -131,12 +131,12 @@ def summarize_store_error(error: BaseException) -> str:
     It is the code and message of the store's answer, or the request that failed and why, or else
     the steps of the error's description without the first, which names only the kind of store.
     """
-    text = str(error)
+    text = STORE_SECRET.sub(r"\1", str(error))
     if answer := STORE_CODE.search(text):
         return f"{answer['code']}: {answer['text']}"[:MAX_CHARS]
     steps = [" ".join(step.split()) for step in STORE_STEP.split(text) if step.strip()]
     if request := STORE_REQUEST.search(text):
-        steps = ["", LOGIN.sub("", request["request"]), steps[-1]]
+        steps = ["", request["request"], steps[-1]]
     return ": ".join(steps[1:] or steps or [type(error).__name__])[:MAX_CHARS]
 
 
