@@ -98,7 +98,7 @@ def check_signature(signature: str, body: bytes) -> None:
 def buffer_body(request: HttpRequest) -> bytes:
     """Read and return the body, and leave it readable for the view.
 
-    Raise a refusal (413) if it is larger than any route takes.
+    Raise a refusal: 413 if it is larger than any route takes, and 400 as `read_up_to` does.
     """
     limit = settings().largest_body
     body = raw_bodies.read_up_to(request, limit + 1)

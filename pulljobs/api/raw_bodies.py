@@ -48,7 +48,8 @@ def read_decompressed(request: HttpRequest, largest: int, advice: str = SEND_LES
 def read_sent(request: HttpRequest, largest: int, advice: str = SEND_LESS) -> bytes:
     """Return the body as it was sent, whatever its Content-Type.
 
-    Raise a refusal (413), with this advice, if it has more than `largest` bytes.
+    Raise a refusal: 413, with this advice, if it has more than `largest` bytes, and 400 as
+    `read_up_to` does.
     """
     body = read_up_to(request, largest + 1)
     if len(body) > largest:
@@ -114,7 +115,10 @@ def decompress(request: HttpRequest, body: bytes, largest: int, advice: str = SE
 
 
 def _gunzip(body: bytes, largest: int) -> bytes:
-    """Decompress all members of a gzip file, but stop one byte above the largest size."""
+    """Decompress all members of a gzip file, but stop one byte above the largest size.
+
+    Raise a refusal (400) for damaged data, and for more than MOST_MEMBERS members.
+    """
     packed, plain = BytesIO(body), bytearray()
     for _ in range(MOST_MEMBERS):
         _add_member(packed, plain, largest + 1)

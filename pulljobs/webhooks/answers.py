@@ -84,7 +84,7 @@ def _date(text: str) -> datetime | None:
 def make_excerpt(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
     """Return the beginning of a body as one line, or "" if it may repeat parts of the request.
 
-    It may with ECHO letters and digits in a row of them, and always if `sent` is above COMPARED.
+    It may if `_echoes` sees a repetition, and always if `sent` has more than COMPARED bytes.
     """
     text = body[: 4 * EXCERPT].decode("utf-8", "replace")
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -95,7 +95,10 @@ def make_excerpt(body: bytes, sent: bytes, secrets: tuple[str, ...]) -> str:
 
 
 def _echoes(line: str, sent: tuple[str, ...]) -> bool:
-    """Return True if a line repeats a sent text or a piece of it, by its letters and digits."""
+    """Return True if a line repeats ECHO letters and digits of a sent text in a row, or all of it.
+
+    Case and other characters are ignored, as are texts of up to three letters and digits.
+    """
     letters, whole = _letters(line), list(map(_letters, sent))
     pieces = {letters[at : at + ECHO] for at in range(max(1, len(letters) - ECHO + 1))}
     together = " ".join(whole)

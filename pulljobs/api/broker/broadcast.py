@@ -111,7 +111,10 @@ def _read_priority(request: Request) -> int:
 
 
 def _read_cost(request: Request) -> int:
-    """Return the cost in the header, by default 1. Raise a refusal (400) for no whole number."""
+    """Return the cost in the header, by default 1. Publishing checks its range.
+
+    Raise a refusal (400) for no whole number, and for more than LONGEST_COST characters.
+    """
     given = request.headers.get(COST) or "1"
     if not _INTEGER.fullmatch(given) or len(given) > LONGEST_COST:
         raise exceptions.bad_field(f"{COST} must be a whole number from 1 to 1000000.")

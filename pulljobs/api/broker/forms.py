@@ -18,7 +18,8 @@ TRUTHS: Final = {"true": True, "false": False, "": False}
 def read_form_or_json(request: Request, form: Any) -> Mapping[str, str]:
     """Return the declared fields of a form, or of a JSON object of texts, by their names.
 
-    Raise a refusal: 415 for another Content-Type, 400 for a value that is no text.
+    Absent fields have no entry. Raise a refusal: 415 for another Content-Type, 400 for a value that
+    is no text, and for an unknown field of a closed form.
     """
     given = _read_given(request)
     refuse_unknown(form, given, exceptions.bad_body)
@@ -49,8 +50,8 @@ def pick_form_fields(form: Any, sent: Mapping[str, str]) -> dict[str, str]:
 def limit_fields(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the limits in a form as fields of the model. An absent limit has no entry.
 
-    An empty rate also resets its burst and its window, if they are absent. Raise
-    InvalidRegistration for a value that is no number or truth value.
+    An empty rate also resets its burst and its window, if they are absent. The rate stays text.
+    Raise InvalidRegistration for another value that is no number or truth value.
     """
     rate = form.get("rate")
     fields: dict[str, Any] = {} if rate is None else {"rate": rate}

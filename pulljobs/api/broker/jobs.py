@@ -123,8 +123,8 @@ def _read_transition(body: bytes) -> TransitionBody:
 def _find_event(job: AddressedJob, asked: TransitionBody, lease_token: str | None) -> Event | None:
     """Return the event that moves a job to the state in the body, or None if it has that state.
 
-    Raise a refusal if no event leads there, if the lease token of the request is not the job's, or
-    if the body has an IncrementalTimeout and the event is no claim.
+    Raise a refusal if no event leads there, if the request has a lease token that is not the job's,
+    or if the body has an IncrementalTimeout and the event neither claims nor revives the job.
     """
     if lease_token is not None and not _is_lease_of(job, lease_token):
         raise job_refusals.lease_lost()

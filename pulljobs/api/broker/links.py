@@ -79,7 +79,10 @@ def add_query(url: str, query: dict[str, object]) -> str:
 
 
 def read_limit(request: Request, default: int = DEFAULT_LIMIT) -> int:
-    """Return the query parameter limit, or `default`, at most 100. Refuse (400) other texts."""
+    """Return the query parameter limit, or `default`, at most 100.
+
+    Raise a refusal (400) if it is no whole number.
+    """
     given = request.query_params.get("limit", "") or str(default)
     number = _NUMBER.fullmatch(given)
     if number is None:
@@ -101,7 +104,7 @@ def read_cut(request: Request) -> Cut:
 def link_pages(request: Request, rows: Sequence[CursorRow]) -> PagesBody:
     """Return the links to the pages after and before the page with these rows, newest first.
 
-    An empty page has no links.
+    Both links are present, even if they lead to an empty page. An empty page itself has none.
     """
     if not rows:
         return {}

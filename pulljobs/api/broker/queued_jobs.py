@@ -73,7 +73,10 @@ class QueuedJobs(PullConsumerView):
 
 
 def _read_after(request: Request) -> Place | None:
-    """Return the position of the last job on the page before, or None for the first page."""
+    """Return the position of the last job on the page before, or None for the first page.
+
+    Raise a refusal (400) if the parameter `next` is no position.
+    """
     given = request.query_params.get("next", "")
     if not given:
         return None

@@ -202,7 +202,7 @@ class ConsumerView(RegistryView):
         return {"channel": channel_of(names), "name": names["consumer"]}
 
     def first_fields(self) -> dict[str, Any]:
-        """Return the retry limit and strategy of PULLJOBS['PROTOCOL_...'] for a new consumer."""
+        """Return retry limit and strategy, as far as PULLJOBS['PROTOCOL_...'] sets them."""
         given = {
             "max_retries": settings().PROTOCOL_MAX_RETRIES,
             "retry_strategy": settings().PROTOCOL_RETRY_STRATEGY or None,

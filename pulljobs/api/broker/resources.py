@@ -188,7 +188,7 @@ def render_count(count: int) -> str:
 
 
 def callback_url(request: Request, consumer: Consumer) -> str:
-    """Return the callback URL. Login and query are masked if the user may not change them."""
+    """Return the callback URL. Login and query are masked if the user can't change consumers."""
     url = consumer.callback_url
     may_change = is_permitted(request, "pulljobs.change_consumer")
     return url if may_change else registering.masked(url)

@@ -79,7 +79,7 @@ def _no_object(problem: str) -> InvalidMessage:
 
 
 def _filled_lines(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, each with its number from 1 on."""
+    """Yield the lines that are not blank, each with its number among all lines, from 1 on."""
     number, counted = 1, 0
     for line in FILLED.finditer(body):
         number += body.count(b"\n", counted, line.start())
@@ -117,7 +117,8 @@ def _to_draft(given: LineBody) -> Draft:
 def _read_payload(given: LineBody) -> bytes | str:
     """Return the payload of a line: text, or the bytes of a base64 text.
 
-    Raise InvalidMessage if the line has both, neither, an empty text, or text that is no base64.
+    Raise InvalidMessage if the line has both or neither, or a value that is empty, no text, or no
+    base64.
     """
     text, encoded = given.get("Payload"), given.get("PayloadBase64")
     if (text is None) == (encoded is None):

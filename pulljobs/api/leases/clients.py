@@ -28,7 +28,10 @@ class ClientNotes:
         self._count = 0
 
     def note(self, consumer_id: int, meta: Mapping[str, Any]) -> None:
-        """Note the client of a request, if it sent a valid name. `meta` is `request.META`."""
+        """Note the client of a request if it sent a valid name and not too many are noted.
+
+        `meta` is `request.META`.
+        """
         name = meta.get("HTTP_X_WORKER_ID")
         if name is None or name in self._notes.get(consumer_id, ()):
             return

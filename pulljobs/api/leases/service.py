@@ -135,7 +135,7 @@ _applied: set[str] = set()
 
 
 def _has_unapplied_migrations() -> bool:
-    """Return True if migrations are not applied. Once all are, the process does not check again."""
+    """Return True if migrations of pulljobs are not applied. Once all are, it checks no more."""
     using = settings().DATABASE
     if using not in _applied:
         executor = MigrationExecutor(connections[using])

@@ -122,8 +122,8 @@ def _serve(requests: Sequence[LeaseRequest], threads: Threads) -> None:
 def _read_all(requests: Sequence[LeaseRequest], threads: Threads) -> list[ReadRequest]:
     """Authenticate all callers by one statement, and return the requests that may go on.
 
-    The futures of the others get their refusals. After an error of the statement the result
-    is empty.
+    The futures of the others get their refusals. If the statement fails, the result is empty, and
+    `_serve_each` serves the requests.
     """
     find = partial(protocol.find_callers, settings().DATABASE, {each.names for each in requests})
     try:
@@ -155,7 +155,11 @@ def _serve_each(requests: Sequence[LeaseRequest], error: Exception, threads: Thr
 def _share(
     view: type["LeaseView[Any, Any]"], group: Sequence[ReadRequest], threads: Threads
 ) -> Sequence[ReadRequest]:
-    """Do the work of requests to one view together, and return those that have to be done alone."""
+    """Do the work of requests to one view together, and return those that have to be done alone.
+
+    If it fails, these are all of them, or none after the loss of the connection: then their futures
+    get the error.
+    """
     senders = [each.sender for each in group]
     work = partial(view.do_together, [(each.consumer, each.asked) for each in group])
     try:
@@ -182,7 +186,7 @@ def _do_alone(read: ReadRequest, threads: Threads) -> None:
 
 @contextmanager
 def _answering(request: LeaseRequest) -> Iterator[None]:
-    """Complete the request's future with an error that the block raises."""
+    """Complete the request's future with an error of the block, instead of raising the error."""
     try:
         yield
     except Exception as error:

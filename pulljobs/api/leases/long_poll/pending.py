@@ -69,7 +69,7 @@ class PullRequest(NamedTuple):
 
 
 class PullAnswer(NamedTuple):
-    """Result of a pull: the reason for its status, and its claim, if any, even without jobs."""
+    """Result of a pull: the reason for its status, and its claim, if any, which may be empty."""
 
     reason: PullReason
     claim: Claim | None = None

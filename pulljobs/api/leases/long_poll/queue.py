@@ -73,7 +73,7 @@ class WaiterQueue:
 
     @property
     def is_idle(self) -> bool:
-        """True if the queue can be removed: no pull waits or came lately, and it has no row."""
+        """True if the queue can be removed: it is empty, has no row, and got no pull recently."""
         is_empty = not self.pulls and not self.row.registered_until
         return is_empty and time.monotonic() - self.joined_at > IDLE_SECONDS
 
@@ -83,7 +83,10 @@ class WaiterQueue:
         return len(self.pulls) - len(self._immediate)
 
     def join(self, pull: PendingPull) -> None:
-        """Append a pull, and start a claim for it unless a claim is known to find no job."""
+        """Append a pull and start a claim, after the current claim if there is any.
+
+        A long poll starts none if a claim is known to find no job and the row counts the poll.
+        """
         self._puller.consumer = pull.consumer
         self.joined_at = time.monotonic()
         self.pulls[pull] = None
@@ -217,8 +220,8 @@ class WaiterQueue:
     def _next_group(self) -> list[PendingPull]:
         """Return the first pulls of the queue that one claim can serve together.
 
-        They are at most twice as many as the jobs of the last claim, or SMALL_GROUP, because
-        collecting hundreds of pulls takes longer than answering one.
+        They are at most SMALL_GROUP, or twice as many as the jobs of the last claim if that is
+        more, because collecting hundreds of pulls takes longer than answering one.
         """
         group: list[PendingPull] = []
         wanted, most = 0, settings().MAX_BATCH
@@ -254,6 +257,7 @@ class WaiterQueue:
     async def _distribute(self, group: list[PendingPull], claim: Claim) -> None:
         """Answer the pulls of a group with their shares of the claimed jobs, in order.
 
+        Pulls without a share stay in the queue, unless MaxBytes is too small or the claim is spent.
         Jobs that are left over, because a client has disconnected, are released.
         """
         rest = claim.jobs
@@ -299,10 +303,10 @@ class WaiterQueue:
             pull.answer(PullAnswer(reason_of(claim, pull.reason_if_empty), empty))
 
     async def _register(self) -> bool:
-        """Write the row of the waiter, so that publishers notify this process.
+        """Write the row of the waiter, for notifications, unless a valid row counts all long polls.
 
-        Return True if there was no valid row before: the queue then has to claim again, for jobs
-        that were published without a notification.
+        Refuse the long polls above `max_waiting`. Return True if there was no valid row before: the
+        queue then has to claim again, for jobs that were published without a notification.
         """
         async with self.row.lock:
             has_lapsed = time.monotonic() >= self.row.registered_until

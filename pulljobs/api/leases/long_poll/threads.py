@@ -56,7 +56,7 @@ class DatabaseThreads:
     def serve(self, request: LeaseRequest) -> None:
         """Serve a request on the next free thread.
 
-        Small requests that arrive until then are served together.
+        At most MOST_TOGETHER small requests that arrive until then are served together.
         """
         if not request.is_small:
             self.call(partial(sharing.serve, [request], self))

@@ -67,7 +67,7 @@ class WaiterRow:
         return elsewhere[self.consumer_id]
 
     def note_written(self, waiting: int, at: float) -> None:
-        """Set the fields of this object for a row written at `at` with so many long polls."""
+        """Note that the row was written with `waiting` long polls at the monotonic time `at`."""
         self.registered, self.registered_until = waiting, at + PATIENCE.total_seconds()
 
     async def delete_if_empty(self) -> None:

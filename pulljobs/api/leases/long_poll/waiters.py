@@ -272,7 +272,7 @@ class Waiters:
         return time.monotonic() - self._beat_at >= settings().HEARTBEAT_INTERVAL.total_seconds()
 
     async def _end_refused(self) -> None:
-        """Refuse the waiting pulls whose consumer was deleted, became push or has a new token."""
+        """Refuse queued pulls with old tokens, or whose consumer was deleted or became push."""
         waiting = {id: queue for id, queue in self._queues.items() if queue.pulls}
         if not waiting:
             return
@@ -289,7 +289,7 @@ class Waiters:
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop of the current one's class: that of uvloop is twice as fast."""
+    """Return a new event loop of the running loop's class, if any: uvloop's is twice as fast."""
     try:
         return type(asyncio.get_running_loop())()
     except RuntimeError:
