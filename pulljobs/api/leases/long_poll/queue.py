@@ -85,7 +85,8 @@ class WaiterQueue:
     def join(self, pull: PendingPull) -> None:
         """Append a pull and start a claim, after the current claim if there is any.
 
-        A long poll starts none if a claim is known to find no job and the row counts the poll.
+        A long poll that joins others starts none if the last claim left no job and the row counts
+        the poll already.
         """
         self._puller.consumer = pull.consumer
         self.joined_at = time.monotonic()
