@@ -193,6 +193,8 @@ def test_no_step_of_an_error_of_a_store_shows_secrets() -> None:
     """The last step may have the URL, too. The container of an Azure lake is no secret."""
     error = OSError("Error performing GET https://user:secret@a.net/c?sig=secret in 1s - Refused")
     assert "secret" not in failures.summarize_store_error(error)
+    answer = OSError("<?xml version='1.0'?><Error><Code>No</Code><Message>Access denied</Message>")
+    assert failures.summarize_store_error(answer) == "No: Access denied"
     lake = "abfss://container@account.dfs.core.windows.net/lake"
     assert failures.summarize_store_error(OSError(f"No lake {lake}")) == f"No lake {lake}"
 

@@ -27,8 +27,8 @@ STORE_STEP: Final = re.compile(r"\x1b\[[0-9;]*m|\u21b3")
 """Colours and arrows that separate nested causes in an error of the Delta library."""
 STORE_REQUEST: Final = re.compile(r"Error performing (?P<request>[A-Z]+ \S+)")
 """Request to an object store."""
-STORE_SECRET: Final = re.compile(r"(https?://)[^/\s]*@|(?<=\S)\?\S+")
-"""Parts of a URL that may be secret: user and password, or its parameters."""
+STORE_URL: Final = re.compile(r"(https?://)(?:[^/\s]*@)?([^\s?<]*)(?:\?[^\s<]*)?")
+"""URL. Not in the groups are its user, password and parameters, which may be secret."""
 MAX_CHARS: Final = 500
 LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers of PySpark for errors in queries."""
@@ -131,7 +131,7 @@ def summarize_store_error(error: BaseException) -> str:
     It is the code and message of the store's answer, or the request that failed and why, or else
     the steps of the error's description without the first, which names only the kind of store.
     """
-    text = STORE_SECRET.sub(r"\1", str(error))
+    text = STORE_URL.sub(r"\1\2", str(error))
     if answer := STORE_CODE.search(text):
         return f"{answer['code']}: {answer['text']}"[:MAX_CHARS]
     steps = [" ".join(step.split()) for step in STORE_STEP.split(text) if step.strip()]
