@@ -30,7 +30,7 @@ class GuardedForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for myp
         return "" if self.instance.pk is None else self.instance.changed_at.isoformat()
 
     def clean(self) -> dict[str, Any]:
-        """Check that the row was not changed after the page was opened."""
+        """Add an error to the form if the row was changed after the page was opened."""
         cleaned = super().clean() or self.cleaned_data
         row = self.instance
         if self.seen and row.pk is not None and self.seen != row.changed_at.isoformat():

@@ -18,7 +18,7 @@ from pulljobs.models import Consumer, Job, Node
 class Links:
     """URLs of the pages that the admin site of a request has and its user may see.
 
-    For all other pages the methods return None.
+    For all other pages the methods return None, but `address` does not check what the user may see.
     """
 
     def __init__(self, request: HttpRequest) -> None:
@@ -46,9 +46,9 @@ class Links:
         return self.page(type(row), "change", row.pk)
 
     def record(self, record: tuple[str, int] | None) -> str | None:
-        """Return the URL of a row of the core by its model's name and primary key, None for None.
+        """Return the URL of a row, given the name of its model in `pulljobs` and its primary key.
 
-        It is also None if the user can't open the page.
+        It is None for None, and if the user can't open the page.
         """
         if record is None:
             return None

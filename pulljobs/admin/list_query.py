@@ -95,7 +95,7 @@ def find_settlements(term: str, meant: Selection) -> tuple[int, ...]:
 
 
 def describe(asked: ListQuery) -> str:
-    """Return the filters and the search term in words, for titles of pages and audit entries."""
+    """Return the filters and the search term in words, or "all live jobs" if there are none."""
     return ", ".join(_descriptions(asked)).replace(NUL, "") or _("all live jobs")
 
 

@@ -131,7 +131,7 @@ def _show_progress(request: HttpRequest, entry: AuditEntry) -> HttpResponseRedir
 
 
 def _confirmed(request: HttpRequest, event: Event) -> Preview | None:
-    """Return the confirmed preview, or None if it is a day old, another user's or of other jobs."""
+    """Return the confirmed preview, None if it is a day old or of another user, action or list."""
     if (shown := read_preview(request, _salt(request, event))) is None:
         return None
     jobs, is_more = shown

@@ -57,7 +57,7 @@ class NodeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="holds back")
     def held_back(self, node: Node) -> str:
-        """Return the consumers and tasks with an open circuit, with the level of each circuit."""
+        """Return the consumers and tasks with an open circuit and its level, or "-" for none."""
         shown = [f"{held.subject} (level {held.level})" for held in serving.held_back(node)]
         return ", ".join(shown) or formats.NOTHING
 

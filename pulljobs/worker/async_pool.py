@@ -112,7 +112,7 @@ class AsyncPool:
         buffer: ResultBuffer,
         on_low: Callable[[], None],
     ) -> None:
-        """`on_low` wakes the fetcher. It is called, often, once half of the queue has begun."""
+        """`on_low` wakes the fetcher. Each end of a run calls it if half of the queue has begun."""
         self.done = 0
         self._slots, self._first_slot = slots, first_slot
         self._loop, self._buffer, self._on_low = loop, buffer, on_low

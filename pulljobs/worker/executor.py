@@ -67,7 +67,8 @@ def perform(job: ClaimedJob) -> Settlement | None:
 async def aperform(job: ClaimedJob) -> Settlement | None:
     """Run an async handler as a task. Return the outcome to write, or None as `perform` does.
 
-    Once the handler is called this raises nothing, because other tasks share the event loop.
+    Once the handler is called this raises nothing, because other tasks share the event loop. An
+    exception of a run that the worker has cancelled results in None.
     """
     if job.handler.ack_policy is AckPolicy.ACK_FIRST:
         if (outcome := await sync_to_async(_settle_first)(job)) is None and not job.taken_away:
@@ -234,7 +235,7 @@ def _outcome_of_return(job: ClaimedJob, result: Any) -> Settlement:
 
 
 def _outcome_of_error(job: ClaimedJob, error: BaseException) -> Settlement:
-    """Return the first outcome that the handler reported, or else that of its exception."""
+    """Return the outcome that `_reported` finds, or else that of the handler's exception."""
     _throttle(job, error)
     if (reported := _reported(job)) is not None:
         return reported

@@ -222,8 +222,8 @@ class Fetcher:
     def _begins_last_look(self) -> bool:
         """Return True if a worker with BURST has to claim for all subscriptions once more.
 
-        It has to if no job is in flight, and claims since the last time found jobs. If they found
-        none, or ONCE is set, call `on_drained` after the claims for all subscriptions.
+        It has to if no job is in flight, and claims found jobs since this last returned True. If
+        they found none, or ONCE is set, call `on_drained` after the claims for all subscriptions.
         """
         if self._on_drained is None or len(self._in_flight):
             return False

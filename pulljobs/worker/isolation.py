@@ -30,7 +30,7 @@ class Isolation:
         self._waiting.extend((pool, job) for job in suspects)
 
     def start_next(self) -> None:
-        """Start the next suspect if nothing else is in flight.
+        """Start the next suspect if only waiting suspects are in flight.
 
         Its start is recorded in the database first: if this machine is lost, the job is known to
         have run.

@@ -32,7 +32,7 @@ class JobQueue:
         return len(self._jobs)
 
     def put(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Queue at least one job, and wake an idle thread, which wakes the next if jobs are left.
+        """Queue the jobs, and wake an idle thread, which wakes the next if jobs are left.
 
         So quick jobs do not wake all threads, which would only wait for the interpreter's lock.
         """

@@ -55,7 +55,10 @@ class LeaseRecovery:
         self._runner.wake()
 
     def tick(self) -> float:
-        """Recover the leases of dead children, and record the running jobs of silent ones."""
+        """Recover the leases of dead children, and record the running jobs of silent ones.
+
+        Return the seconds to sleep.
+        """
         while self._silent:
             pulling.note_running(*self._silent.popitem())
         while self._pending:

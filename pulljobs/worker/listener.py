@@ -33,7 +33,10 @@ class WakeupListener:
         self._listener: Listener | None = None
 
     def tick(self) -> float:
-        """Wait up to a second for a notification and pass it on. Connect first if need be."""
+        """Wait up to a second for a notification and pass it on. Connect first if need be.
+
+        Return 0, because the next pass follows at once.
+        """
         if self._listener is None:
             self._listener = Listener(self._using, self._check_leases, self._wakers)
             self._wake(None)  # Jobs may have been published before it listened.

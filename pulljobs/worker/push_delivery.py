@@ -83,7 +83,10 @@ class PushDelivery:
         await self._sender.send(endpoint, job)
 
     def run(self, job: ClaimedJob, on_end: Callable[[], None]) -> None:
-        """Deliver a job on the loop, and call `on_end` afterwards. Any thread may call this."""
+        """Deliver a job on the loop, and call `on_end` afterwards. Any thread may call this.
+
+        After `release_waiting`, or if the job may not start any more, it is released instead.
+        """
         self._loop.call(self._run, job, on_end)
 
     def release_waiting(self) -> None:

@@ -50,7 +50,8 @@ def stop_with_watcher() -> None:
 def watch() -> int:
     """Run a worker, and again after each change of a file. Return the last one's exit code.
 
-    A signal ends this, and so does a worker that has nothing left to do, as with BURST.
+    A signal ends this, and so does a worker that has nothing left to do, as with BURST. The code is
+    0 if a signal killed the worker.
     """
     return _Watcher().run()
 

@@ -77,7 +77,7 @@ class Renewer:
 
     @property
     def has_to_stop_charging(self) -> bool:
-        """True until the renewal that `stop_charging` asked for is written."""
+        """True from `stop_charging` until the renewal that it asked for is written."""
         return self._reports_nothing_running.is_set() and any(self._in_flight.due_for_renewal())
 
     def _running(self) -> list[int]:
@@ -100,7 +100,8 @@ class Renewer:
     def _note_missing(self, missing: list[ClaimedJob]) -> None:
         """Ask the database which jobs without a renewal are lost, and cancel their handlers.
 
-        The leases of the others are locked by other transactions, and renewed a little later.
+        Jobs whose outcomes are written are not lost. The leases of the others are locked by other
+        transactions, and renewed a little later.
         """
         held = pulling.still_held([job.held for job in missing])
         writing = {job for job, _outcome in self._in_flight.writing}
@@ -133,7 +134,8 @@ def record_start(job: ClaimedJob) -> bool:
 def renew_now(job: ClaimedJob) -> bool:
     """Renew the lease of a job at the request of its handler. Return False if the job is lost.
 
-    In a transaction, or while the lease is locked, leave it to the renewer.
+    In a transaction, or while the lease is locked, leave it to the renewer. The lease of a settled
+    job is not renewed.
     """
     if job.is_settled:
         return not job.lost

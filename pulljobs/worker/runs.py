@@ -155,12 +155,15 @@ class HandlerRuns:
             return False
 
     def take_times(self) -> Iterator[tuple[tuple[str, str], float]]:
-        """Yield ((channel, consumer), seconds) of each run that has ended since the last call."""
+        """Yield ((channel, consumer), seconds) of each run that has ended since the last call.
+
+        It yields nothing if no recorder counts run times.
+        """
         while self._times:
             yield self._times.popleft()
 
     def cancel(self, held: Held, reason: CancelReason) -> bool:
-        """Cancel the run of this job under this lease. Return False if none goes on uncancelled.
+        """Cancel the run of this job under this lease. Return False if there was none to cancel.
 
         It searches all runs: cancellations are rare, and an index would cost every run a hash.
         """

@@ -69,7 +69,7 @@ class SharedState:
         self.times[_REACHED] = time.monotonic()
 
     def leave(self) -> None:
-        """Record that the child exits on purpose. The child writes nothing after this."""
+        """Record that the child exits on purpose."""
         self.times[_LEFT] = time.monotonic()
 
     @property

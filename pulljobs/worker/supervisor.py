@@ -46,7 +46,7 @@ class Supervisor:
         self._stop_by: float | None = None
 
     def run(self) -> int:
-        """Run the children until a signal, or until all have ended. Return the exit code."""
+        """Run the children until all have ended, as after a SIGTERM. Return the exit code."""
         _open_closed_streams()
         with ExitStack() as stack:
             stack.enter_context(self._signals_handled())
@@ -91,7 +91,7 @@ class Supervisor:
     def _signals_handled(self) -> AbstractContextManager[None]:
         """Stop the children at a SIGTERM or SIGINT in the block, and kill them at a second.
 
-        Each SIGHUP only stops them, and SIGUSR1 has them log a report.
+        Each SIGHUP only stops them, unless it was ignored before. SIGUSR1 has them log a report.
         """
         handlers: dict[int, Any] = {
             signal.SIGTERM: self._on_stop,

@@ -43,7 +43,7 @@ def headline(findings: Sequence[Attention], *, is_whole: bool) -> str:
 
 
 def check_consumers(statuses: Sequence[ConsumerStatus]) -> Iterator[Attention]:
-    """Yield findings about consumers that no process serves, paused consumers and dead jobs."""
+    """Yield findings about ready jobs that no process serves, paused consumers and dead jobs."""
     for status in statuses:
         if status.is_unserved:
             text = _("Jobs of %s wait and no process serves it.") % status.path

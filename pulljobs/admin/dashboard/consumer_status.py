@@ -86,7 +86,7 @@ def read_statuses(
     among: Sequence[Consumer] | None = None,
     estimated: int = SHOWN,
 ) -> list[ConsumerStatus]:
-    """Return the state of all consumers in the order of their names, or of those in `among`.
+    """Return the state of the consumers in `among`, by default of all not deleted, by name.
 
     `workers` is None if they are unknown. Where queued jobs are too many to count, their number is
     estimated, but only for the first `estimated` consumers, because each estimate is a query.

@@ -74,7 +74,7 @@ class ConsumerRow:
 
     @property
     def estimate(self) -> str:
-        """Estimate of the queued jobs as text, empty if there is none, as for jobs counted."""
+        """Estimated number of queued jobs as text, or "" if they were counted or not estimated."""
         estimate = self.status.estimate
         return "" if estimate is None else _("about %s queued") % formats.compact(estimate)
 
@@ -111,7 +111,7 @@ class ConsumerRow:
 
     @property
     def failed(self) -> str:
-        """Share of jobs that became DEAD among all settlements of the range."""
+        """Share of DEAD jobs among all settlements of the range, or "–" without settlements."""
         share = self.tally.failed_share
         return formats.NOTHING if share is None else formats.percent(share)
 

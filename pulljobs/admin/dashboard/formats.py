@@ -52,7 +52,7 @@ def duration(seconds: float | None) -> str:
 
 
 def coarse(seconds: float) -> str:
-    """Format seconds in their largest unit, rounded down, such as "2 h"."""
+    """Format seconds in their largest unit, such as "2 h", rounded down from a minute on."""
     for least, unit, _smaller, _size in _UNITS:
         if seconds >= least:
             return f"{seconds // least:.0f} {unit}"

@@ -50,7 +50,7 @@ class LimitedRow:
 
     @property
     def limits(self) -> str:
-        """Limits as text, such as "5 in flight"."""
+        """Limits as text, such as "5 in flight", or "" if there are none."""
         return self.limited.describe_limits()
 
     @property

@@ -45,7 +45,8 @@ def backlog_tiles(
 ) -> list[Tile]:
     """Return the tiles with the numbers of jobs that are ready, due later, in flight and dead.
 
-    A note counts the healthy ones of `workers`, or says that they were not read in time (None).
+    `workers` are all nodes. A note counts the healthy workers among them, or says that they were
+    not read in time (None).
     """
     ages = [row.oldest_seconds for row in statuses if row.oldest_seconds is not None]
     dead = total(statuses, "dead")

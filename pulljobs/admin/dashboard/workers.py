@@ -91,7 +91,7 @@ class Worker:
 
     @property
     def held_back(self) -> list[HeldBack]:
-        """Consumers and tasks with an open circuit, for which the node pauses claims."""
+        """Consumers and tasks with an open circuit, whose jobs the node holds back."""
         return serving.held_back(self.node)
 
     @property
@@ -155,7 +155,7 @@ def read_workers(now: datetime) -> list[Worker]:
 
 
 def _running(entry: Mapping[str, Any]) -> RunningJob:
-    """Return a running job of a report, whose keys may be missing if another release wrote it."""
+    """Return a running job of a report, from which another release may omit keys except "job"."""
     job_id, seconds = int(entry["job"]), float(entry.get("seconds") or 0)
     consumer, is_cancelled = str(entry.get("consumer") or ""), bool(entry.get("ended"))
     return RunningJob(ids.encode(job_id), job_id, consumer, seconds, is_cancelled)
