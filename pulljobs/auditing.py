@@ -52,7 +52,7 @@ class Preview(NamedTuple):
 
 
 def preview(event: Event, selection: Selection) -> Preview:
-    """Count the selected jobs that are now in a state that the event can change."""
+    """Count the jobs that the event would be tried on now, at most `COUNTED`."""
     using = settings().DATABASE
     span = upwards(0, COUNTED, LOOKED_THROUGH)
     selected = selecting.window(using, _for(event, selection), span)

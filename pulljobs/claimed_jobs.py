@@ -267,7 +267,7 @@ class ClaimedJob:
         self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver the job. Return False if it has an outcome, as under ACK_FIRST, or is lost.
+        """Deliver the job. Return False if it has an outcome, as under ACK_FIRST, or no lease.
 
         Raise TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
         """
@@ -277,13 +277,13 @@ class ClaimedJob:
         """Retry the job after the given delay, by default after the consumer's own.
 
         The retry is charged: a job without retries left is DEAD. Return False if the job has an
-        outcome already, or is lost.
+        outcome already, or has lost its lease.
         """
         retry = Retry(after=after, reason=error)
         return self._settle(lambda: outcomes.retry(self.held, clean(retry.reason), after=after))
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
-        """Make the job DEAD without a retry. Return False if it has an outcome or is lost."""
+        """Make the job DEAD without a retry. Return False if it has an outcome or no lease."""
         return self._settle(lambda: outcomes.reject(self.held, clean(str(reason))))
 
     def extend(self, since: float) -> None:

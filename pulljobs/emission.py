@@ -99,7 +99,7 @@ def emit_finished(
 
 
 def emit_given_back(using: str, done: Finished) -> None:
-    """Emit the events of jobs that a process other than their holder released or expired.
+    """Emit the events of jobs that expired, or that were released for the node that held them.
 
     Jobs that could not be written have an event, too.
     """

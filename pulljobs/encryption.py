@@ -31,7 +31,7 @@ def seal(token: str) -> str:
 
 
 def unseal(sealed: str) -> str | None:
-    """Return the token of an encrypted copy, or None if it is empty or no key decrypts it."""
+    """Return the token of an encrypted copy, or None if it is empty or can't be decrypted."""
     if not sealed or not is_available():
         return None
     from cryptography.fernet import InvalidToken, MultiFernet

@@ -114,7 +114,7 @@ def sync_consumers() -> list[Consumer]:
 
 
 def add(new: Handler) -> None:
-    """Register a handler. Raise ConfigurationError as `check`, or for a second function."""
+    """Register a handler. Raise ConfigurationError as `check`, or if its consumer has another."""
     check(new)
     known = _registered.get(new.names)
     if known is not None and not is_same(known.function, new.function):

@@ -306,9 +306,10 @@ def prune(
 ) -> Iterator[Partition | None]:
     """Drop partitions of messages and the archive wholly older than `age`, and other old rows.
 
-    Live jobs and their messages stay. Yield each partition that was dropped, and None after other
-    deletions. `on_partition` is called with each partition that is old enough, dropped or not. A
-    role that does not own the tables leaves the partitions alone.
+    A partition stays if live jobs need it, or if an active keeper of history has no copy of it.
+    Yield each partition that was dropped, and None after other deletions. `on_partition` is called
+    with each partition that is old enough, dropped or not. A role that does not own the tables
+    leaves the partitions alone.
     """
     using, keepers = settings().DATABASE, _active_keepers()
     is_owner = not partitions.not_owned(using)

@@ -334,7 +334,7 @@ def checked(draft: Draft, limits: Settings) -> NewMessage:
 
 
 def encoded(payload: Payload) -> tuple[bytes, str]:
-    """Return a payload as bytes, and the content type that it has by default."""
+    """Return a payload as bytes with its default content type, or raise InvalidMessage."""
     if isinstance(payload, _BINARY):
         return bytes(payload), BYTES
     try:

@@ -20,7 +20,7 @@ _RATE: Final = re.compile(r"([0-9]{1,12})/([smhd])")
 def parse_rate(text: str) -> float | None:
     """Return the jobs a second of a rate, or None for an empty text.
 
-    Any other text raises ValueError with the valid forms.
+    Raise ValueError for other text, for a rate of 0, and above `MOST` jobs a second.
     """
     if not text:
         return None

@@ -46,7 +46,7 @@ class Change(StrEnum):
 
 
 def check(model: type[P], name: str, fields: Mapping[str, Any]) -> None:
-    """Raise InvalidRegistration if the name of a row or one of its fields is invalid."""
+    """Raise InvalidRegistration if the name of a row or a field, limits aside, is invalid."""
     check_name(name)
     if model is Producer and not is_header_text(name):
         raise InvalidRegistration(NOT_IN_HEADER)

@@ -99,7 +99,7 @@ def check_time(at: datetime) -> None:
 
 
 def dispatch() -> int:
-    """Publish all due messages, each exactly once, in a transaction per batch. Return how many."""
+    """Publish due messages, each exactly once, and put refused ones off. Return how many went."""
     published = 0
     while (batch := dispatch_some()) is not None:
         published += batch

@@ -173,7 +173,7 @@ class Processes:
         return self.started[-1]
 
     def run_to_end(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a helper program to its end, without breaks and without a history of its actions."""
+        """Run a helper program to its end, with pulljobs unbroken and no history of its actions."""
         environment = {**self.environment, "FAULTS_BREAK": ""}
         del environment["FAULTS_HISTORY"]
         return subprocess.run(

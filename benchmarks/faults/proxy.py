@@ -47,7 +47,7 @@ class Proxy:
         self.cut = 0
 
     def request_cut(self) -> None:
-        """Cut the next connection on which a client sends something, in place of an answer.
+        """Cut the next connection on which a client sends something, in place of passing an answer.
 
         It is the first answer after which no transaction is open, so the client can't know if its
         commit succeeded. Over HTTP the answer is kept back until one side closes the connection.

@@ -97,7 +97,7 @@ class Targets:
         return pids
 
     def lose_clients(self) -> None:
-        """Make the proxies keep open the server sessions of clients that end from now on."""
+        """Make the proxies keep open the server sessions of clients that end within ten seconds."""
         self.signal_proxies(signal.SIGHUP)
         time.sleep(PROXY_SECONDS)
 

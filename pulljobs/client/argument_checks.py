@@ -19,7 +19,7 @@ def check_name(what: str, name: object) -> None:
 
 
 def check_token(owner: str, token: object) -> None:
-    """Check that a token can be sent as a header. The error does not quote it, as httpx would."""
+    """Check that a token can be sent as a header. That of httpx would quote it."""
     if not isinstance(token, str):
         raise ConfigurationError(
             f"The token of the {owner} must be text, not {type(token).__name__}: look whether the "

@@ -159,7 +159,7 @@ def urls_of(given: str | Iterable[str]) -> list[str]:
 
 
 def base_of(url: str) -> str:
-    """Return the URL without a slash at its end. Raise ConfigurationError if it is no URL."""
+    """Return the URL without slashes at its end. Raise ConfigurationError if it is not HTTP(S)."""
     try:
         parts = httpx.URL(url)
     except (httpx.InvalidURL, UnicodeError, TypeError):

@@ -117,7 +117,7 @@ def pull(
     request_id = claims.request_id = uuid4().hex
 
     def call() -> Call:
-        """Return the request of the next attempt. The broker waits until shortly before `until`."""
+        """Return the request of the next attempt. The broker waits no longer than until `until`."""
         left = max(0.0, min(expires, until - now() - MARGIN))
         body = bodies.pull(batch, request_id, expires=left)
         return Call("POST", f"{path}/pull", body, left + grace)

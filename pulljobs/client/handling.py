@@ -68,7 +68,7 @@ class Handling:
         return replace(self, handler=function)
 
     def run(self, message: Received[Any, Any]) -> Ending | None:
-        """Call the handler, or give the message up. Return the outcome, or None if detached."""
+        """Call the handler, skip it by `sample_rate`, or give up. Return the outcome, if any."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):
@@ -84,7 +84,7 @@ class Handling:
         return None if message.detached else Ending(Outcome.DELIVERED)
 
     async def run_async(self, message: Received[Any, Any]) -> Ending | None:
-        """Await the handler, or give the message up. Return the outcome, or None if detached."""
+        """Await the handler, skip it by `sample_rate`, or give up. Return the outcome, if any."""
         if self._is_left_out():
             return Ending(Outcome.DELIVERED, result=Result.NEUTRAL)
         if self._is_over(message):

@@ -33,7 +33,7 @@ class LeaseGuard:
     async def result(self) -> Ending | None:
         """Await the run and return its outcome: a release if the lease's end cancelled the run.
 
-        The outcome is None if the handler detached the message.
+        The outcome is None if the handler detached the message and returned.
         """
         task = self._task = asyncio.current_task()
         assert task is not None

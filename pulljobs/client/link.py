@@ -27,7 +27,7 @@ class Link:
     """Link to a broker, on which requests wait while it is down.
 
     It is down at first, and after a request without an answer or with a status of 5xx. One task
-    then tries to read the limits of the broker. When that succeeds, the link is up.
+    then tries to read the limits of the broker. After an answer, even a refusal, the link is up.
     """
 
     def __init__(

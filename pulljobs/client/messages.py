@@ -169,7 +169,8 @@ class Received(Generic[Done, Left]):
     def in_progress(self, seconds: float | None = None) -> Left:
         """Renew the lease to `seconds` from now, by default its duration. Return the seconds left.
 
-        Raise LeaseLost if the lease is lost, Unreachable if there is no answer in time.
+        Raise LeaseLost if the lease is lost, Unreachable without an answer in time or if the row of
+        the job stays locked.
         """
         if self.revoked or self.given_back:
             raise LeaseLost(self.id)

@@ -127,7 +127,7 @@ class Outbox:
             await self._write(batch)
 
     async def _write(self, batch: Sequence[tuple[Held, Settlement]]) -> None:
-        """Send outcomes in one request. If it is refused, send each half of them.
+        """Send outcomes in one request. After a BadRequest, send each half of them.
 
         So an outcome that the broker refuses does not keep the others from being written.
         """

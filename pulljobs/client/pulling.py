@@ -85,7 +85,7 @@ class _PullFlows:
     def _inside_limits(self, do: Callable[[Limits], Flow[T]], timeout: float) -> Flow[T]:
         """Run the flow that `do` makes for the broker's limits, and return its result.
 
-        If the broker refuses a request, read the limits again and repeat the flow if they changed.
+        After a BadRequest, read the limits again, and repeat the flow if they changed.
         """
         before = yield from self._limits(timeout)
         try:
@@ -162,7 +162,8 @@ class PullConsumer(Closing, _PullFlows):
     def settle(self, message: Message, settlement: Settlement) -> None:
         """Send the outcome of a message, and repeat it until there is an answer or its lease ends.
 
-        Raise Unreachable without an answer, or LeaseLost if the lease is lost.
+        Raise LeaseLost if the lease is lost, Unreachable without an answer or if the row of the job
+        stays locked.
         """
         try:
             self._sender.run(flows.settle(self._path, settlement, _patience(message)))
@@ -257,7 +258,8 @@ class AsyncPullConsumer(AsyncClosing, _PullFlows):
     async def settle(self, message: AsyncMessage, settlement: Settlement) -> None:
         """Send the outcome of a message, and repeat it until there is an answer or its lease ends.
 
-        Raise Unreachable without an answer, or LeaseLost if the lease is lost.
+        Raise LeaseLost if the lease is lost, Unreachable without an answer or if the row of the job
+        stays locked.
         """
         try:
             await self._sender.run(flows.settle(self._path, settlement, _patience(message)))

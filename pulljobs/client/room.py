@@ -50,7 +50,7 @@ class Share:
         return 0 if self.forfeited else self.held + self.asked
 
     def changed(self, *, is_up: bool) -> None:
-        """Note if the link to the broker is up now. Its next pull asks for one message only."""
+        """Note whether the link to the broker is up. Its next pull asks for one message only."""
         self.live, self.fresh, self.forfeited = is_up, True, False
         self.down_at = time.monotonic()
 
