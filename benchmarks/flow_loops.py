@@ -254,7 +254,7 @@ def _read_cpu(loop: FlowLoop) -> float:
 
 
 def read_pages(loop: FlowLoop) -> int:
-    """Return the pages that the database has read so far, from its cache or from the disk."""
+    """Return how many pages the database has read so far, from its cache or from the disk."""
     with loop.connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute(

@@ -167,7 +167,7 @@ class WorkflowError(PulljobsError):
 
 
 class StepMismatch(WorkflowError):
-    """Error for a step whose name the run has used for another function, or a sleep or wait."""
+    """Error for a name that a run gives to different steps, or to several at the same time."""
 
 
 class StepFailed(WorkflowError):

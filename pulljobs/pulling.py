@@ -338,7 +338,8 @@ def finish(
 
     `find_names` returns (channel, consumer) by job id, for events. Outcomes of jobs in `locked` of
     the result are not written: another transaction kept their rows locked for more than two
-    seconds, or, with `skip_locked`, had them locked. The caller may try again later.
+    seconds, or, with `skip_locked`, had them locked. The caller may try again later. In a
+    transaction of the caller's a wait that takes too long raises OperationalError instead.
     """
     finished = jobs.finish(settings().DATABASE, settlements, skip_locked=skip_locked)
     _announce_finished(settlements, finished, find_names)

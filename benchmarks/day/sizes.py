@@ -58,7 +58,7 @@ def count_live() -> int:
 
 
 def count_dead() -> int:
-    """Return the dead rows of the job table, from the statistics of the server."""
+    """Return the number of dead rows of the job table, from the statistics of the server."""
     return _number(DEAD)
 
 

@@ -65,7 +65,7 @@ def pace(
     seconds: float,
     publishers: int,
 ) -> int:
-    """Publish `rate` jobs a second from several processes. Return how many jobs they published."""
+    """Publish `rate` jobs a second from `publishers` processes. Return how many they published."""
     arguments = ("pace", how, rate / publishers, seconds)
     paces = [start_order(peer, environment, database, *arguments) for _ in range(publishers)]
     return sum(read_output(process, seconds + ORDER_SECONDS)["published"] for process in paces)

@@ -87,7 +87,7 @@ def _cell(
 
 
 def number(value: float) -> str:
-    """Round a number to three significant digits."""
+    """Return a number as text, rounded to three significant digits."""
     if value >= 1000:
         return f"{round(value, 2 - len(str(int(value))) + 1):,.0f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -137,7 +137,7 @@ class ClusterProof:
         raise RuntimeError(f"{' '.join(words)} failed {MOST_ATTEMPTS} times")
 
     def _run(self, *words: str, may_be_killed: bool = False) -> list[dict[str, Any]]:
-        """Run a command once, and return its answer, or nothing if it was killed or failed."""
+        """Run a command once. Return a list of its answer, empty if it was killed or failed."""
         process = subprocess.Popen(
             [sys.executable, "-m", "django", "pulljobs", "lake", *words, "--json"],
             cwd=self._folder,

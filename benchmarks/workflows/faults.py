@@ -109,7 +109,7 @@ class ProofProcesses:
                 self._continue(process.pid)
 
     def run_to_end(self, *arguments: str, may_fail: bool = False) -> str:
-        """Run a module without faults and with pulljobs unbroken. Raise if it fails, but see `may_fail`."""
+        """Run a module without faults, pulljobs unbroken. Raise if it fails, unless `may_fail`."""
         environment = {**self._environment, "PROOF_BREAK": ""}
         done = subprocess.run(
             [sys.executable, "-m", *arguments],

@@ -59,7 +59,7 @@ async def ahandle(payload: Payload) -> None:
 
 
 def _hold() -> None:
-    """Wait until all processes have their first job, so that they begin together."""
+    """Mark this process as ready, and wait until the benchmark lets all begin together."""
     global _held
     (FOLDER / f"ready.{os.getpid()}").touch()
     while not (FOLDER / "go").exists():
