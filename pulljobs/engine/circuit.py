@@ -129,7 +129,7 @@ class Circuit:
         return int(state is CircuitState.HALF_OPEN and self._probe is None)
 
     def admit(self, ticket: int, job: Hashable, now: float) -> float:
-        """Return 0.0 if a claimed job may run, else the seconds for which to give it back."""
+        """Return 0.0 if a claimed job may run, else the seconds of delay for its release."""
         if not self.level or ticket < self.ticket:
             return 0.0
         if now < self.blocked_until:
@@ -142,9 +142,9 @@ class Circuit:
         return 0.0
 
     def count_result(self, ticket: int, job: Hashable, result: Result, now: float) -> bool:
-        """Count a job's result, unless the circuit changed after its claim, which noted `ticket`.
+        """Count a job's result. Return True if it opened, reopened or closed the circuit.
 
-        Return True if the result opened the circuit, for the first time or again, or closed it.
+        If the circuit changed after the claim, which noted `ticket`, at most remember a failure.
         """
         if not (self.initial and self.longest):
             return False

@@ -45,8 +45,8 @@ def expect() -> None:
 def finish(run: Callable[[str], list[Row]], jobs: int) -> tuple[list[Row], frozenset[int]]:
     """Finish jobs. Return the rows of finish.sql, and ids of batches of which a member ended.
 
-    `run` runs the statement of a name for these jobs, whose number is `jobs`. If finish.sql leaves
-    out some, finish_members.sql runs for all of them: the others are settled by then.
+    `run` runs the statement of a name for all jobs, whose number is `jobs`. If finish.sql leaves
+    out some, it runs finish_members.sql too, or at once and alone if members are expected.
     """
     if (name := choose("finish")) != "finish":
         rows = run(name)

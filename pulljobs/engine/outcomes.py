@@ -137,8 +137,9 @@ def expire(held: Held, running_ids: Collection[int] | None, via: str) -> Settlem
     """Return the outcome of a job whose lease has ended.
 
     `running_ids` are the jobs that a worker or a push delivery last reported as running. A job that
-    is not among them is not charged. A worker's job that is among them becomes a crash suspect. For
-    other holders they are None, and the job is charged. `via` is the lease's `Lease.Via`.
+    is not among them is not charged, and becomes a crash suspect if that happens again. A worker's
+    job that is among them becomes one at once. For other holders they are None, and the job is
+    charged. `via` is the lease's `Lease.Via`.
     """
     started = None if running_ids is None else held.job_id in running_ids
     if started and via != WORKER:

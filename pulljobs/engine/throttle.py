@@ -64,6 +64,7 @@ class Throttle:
     def ask(self, seconds: float, key: str | None = None) -> None:
         """Throttle the consumer, or only this key of it, for `seconds` from now on.
 
+        A throttle that lasts longer stays, and so does any if `seconds` is not above 0.
         This process starts no job that is held back from now on. Other processes claim none after
         `on_asked` has had the time written to the database.
         """
@@ -96,7 +97,8 @@ class Throttle:
     def note_claimed(self, since: float, keys: Iterable[str | None] = ()) -> None:
         """Note that a claim got jobs of these keys: the throttles of consumer and keys are over.
 
-        A throttle that is not written, or was after `since`, when the claim was sent, goes on.
+        A throttle that is not written yet, or was written after the claim was sent at the monotonic
+        time `since`, goes on.
         """
         with self._lock:
             if not self.unwritten_until and self._written_at <= since:
@@ -109,8 +111,8 @@ class Throttle:
 def seconds_of(wait: timedelta | datetime) -> float:
     """Return the seconds from now to the end of a throttle, given as a duration or an aware time.
 
-    A time is compared with this process's clock. Raise TypeError or ValueError for other values,
-    and for more than 100 years.
+    A time is compared with this process's clock, and the result is negative for a past one. Raise
+    TypeError or ValueError for other values, and for more than 100 years.
     """
     if isinstance(wait, datetime):
         if wait.utcoffset() is None:

@@ -87,7 +87,7 @@ def within(headers: Mapping[str, str]) -> AbstractContextManager[None]:
 
 
 def carried() -> dict[str, str]:
-    """Return headers that carry the current trace context, or none if tracing is off."""
+    """Return headers that carry the current trace context, empty without one or without tracing."""
     if not _is_on:
         return {}
     from pulljobs.engine import spans

@@ -8,7 +8,7 @@ from pulljobs.models.fields import CurrentTransaction, TransactionIdField
 
 
 class ExclusiveKey(models.Model):
-    """Key of an exclusive consumer that has live jobs, with the job that holds the key.
+    """Key of an exclusive consumer with queued or running jobs, and the job that holds the key.
 
     A transaction that changes the holder locks the row. Publishers never lock it, so that a
     publisher whose transaction stays open stops no claim.
@@ -49,7 +49,8 @@ class FlowKey(models.Model):
 
     A claim serves the keys with the highest `turn_rank`, then the earliest `turn_at`, and gives
     them new turns behind all others. A slot of a key is room for a job in flight. The row is
-    deleted with the last job of its key, unless it has tokens, a throttle or a weight to keep.
+    deleted with the last job of its key that is not DEAD, unless it has tokens, a throttle or a
+    weight to keep.
     """
 
     pk = models.CompositePrimaryKey("consumer_id", "key")

@@ -18,12 +18,12 @@ _LONGEST_NAME = 255
 
 
 def digest(token: str) -> str:
-    """Return the SHA-256 digest of a token, which is stored in place of the token."""
+    """Return the SHA-256 digest of a token, by which requests are authenticated."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def validate_name(name: Any) -> None:
-    """Raise ValidationError unless a channel or consumer may have this name.
+    """Raise ValidationError unless a channel, consumer or limit group may have this name.
 
     URLs and paths such as `channel/consumer` must be able to contain it.
     """
@@ -83,7 +83,7 @@ class TokenHolder(models.Model):
         return token
 
     def shown_token(self) -> str | None:
-        """Return the token for a page that shows it, or None if the server can't decrypt it."""
+        """Return the token for a page that shows it, or None if no copy can be decrypted."""
         token = encryption.unseal(self.token_sealed)
         return token if token is not None and self.has_token(token) else None
 

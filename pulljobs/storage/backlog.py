@@ -47,7 +47,10 @@ class JobCounts(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """Counts of the live jobs of one consumer from one snapshot, none above `cap`."""
+    """Counts of the live jobs of one consumer, none above `cap`, or `dead_cap` for DEAD jobs.
+
+    They are from one snapshot, except for a count of DEAD jobs with a `dead_cap`.
+    """
 
     consumer_id: int
     ready: int
@@ -69,7 +72,7 @@ class Backlog(NamedTuple):
 
     @property
     def is_capped(self) -> bool:
-        """True if any count may be too low, because it reached the cap."""
+        """True if any count may be too low."""
         return any(map(self.is_least, COUNTS))
 
     def is_least(self, count: str) -> bool:
@@ -113,7 +116,7 @@ def choose_cap(consumers: int) -> int:
 
 
 def ready(using: str, consumer_ids: Sequence[int]) -> set[int]:
-    """Return the ids of those consumers that have a QUEUED job which could be claimed now."""
+    """Return the ids of those consumers that have a ready job: QUEUED, due and not blocked."""
     return {row.consumer_id for row in count_jobs(using, consumer_ids, 1) if row.ready}
 
 

@@ -70,8 +70,9 @@ def bounds(
 ) -> dict[str, Any]:
     """Return the parameters with which a statement finds settlements that are not counted yet.
 
-    `progress` comes from `read_progress`. Without a count so far, all settlements are meant. Those
-    older than `reach` before the last count are left out. `cap` bounds their number.
+    `progress` comes from `read_progress`. Before the first count or a recount, all settlements are
+    meant. Else those older than `reach` before the last count are left out. `cap` bounds their
+    number.
     """
     low, is_recount = 0, True
     if progress is not None and not progress.is_recount:

@@ -41,9 +41,9 @@ def ids(using: str, consumer_id: int, *, after: int, limit: int) -> list[int]:
 
 
 def delete(using: str, consumer_id: int, retries: int, job_id: int | None, *, limit: int) -> int:
-    """Delete up to `limit` DEAD jobs that were retried at least `retries` times.
+    """Delete up to `limit` DEAD jobs of a consumer that were retried at least `retries` times.
 
-    Return the number of deleted jobs. With `job_id`, only this job is deleted.
+    Return their number. With `job_id`, only this job is deleted, if it is one of them.
     """
     rows = _dead(using, consumer_id).filter(retry_count__gte=retries)
     if job_id is not None:

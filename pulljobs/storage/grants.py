@@ -162,7 +162,7 @@ def statements(using: str, role: str, profile: str) -> list[str]:
 
 
 def lacking(using: str) -> dict[str, list[str]]:
-    """Return the privileges of `app` that the connection's role lacks, by table or sequence."""
+    """Return the privileges of `Profile.APP` that the role lacks, by table or sequence."""
     wanted = privileges(Profile.APP)
     missing: dict[str, list[str]] = defaultdict(list)
     for row in query(using, _LACKING, [list(wanted), list(wanted.values()), IDS]):

@@ -71,7 +71,7 @@ OnPage = Callable[[int], object]
 
 
 class CheckLimits(NamedTuple):
-    """Limits of a check: rows of each table, time for a page, and tolerated delay of the reaper."""
+    """Limits of a check: rows of each table, time for a page, delay of the reaper, retention."""
 
     rows: int | None
     """Rows of each table to check at most, None for all."""
@@ -99,7 +99,10 @@ class CheckResult:
 
 
 def check_once(using: str, limits: CheckLimits, on_page: OnPage = lambda rows: None) -> CheckResult:
-    """Check every table once. Raise OperationalError if a page of it takes over `page_timeout`."""
+    """Check every table once.
+
+    Raise OperationalError if a page takes over `page_timeout`, or waits for a lock for a second.
+    """
     result = CheckResult()
     for table, newest_first in KINDS.items():
         after = LAST if newest_first else 0

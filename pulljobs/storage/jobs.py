@@ -142,7 +142,7 @@ def _is_of_a_row(error: Exception) -> bool:
 
 
 def _finish_apart(using: str, settlements: Sequence[Settlement]) -> Finished:
-    """Write outcomes. A savepoint keeps an open transaction of the caller usable after errors."""
+    """Write outcomes. A savepoint keeps a caller's transaction that goes on usable after errors."""
     if not in_transaction(using) or ends_transaction(using):
         return settling.settle(using, settlements)
     with transaction.atomic(using=using):

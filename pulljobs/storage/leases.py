@@ -31,7 +31,10 @@ WHERE leased_until < clock_timestamp() - %s
 
 
 def requested(using: str, consumer_id: int, request_id: str) -> tuple[Taken, list[HeldJob]] | None:
-    """Return the lease of the pull with this request id and the jobs that it holds, or None."""
+    """Return the lease of the pull with this request id and the jobs that it holds, or None.
+
+    `forget_request` returns False from then on, because a repeat has the jobs.
+    """
     rows = run(using, "requested", {"consumer_id": consumer_id, "request_id": request_id})
     if not rows:
         return None
@@ -104,7 +107,10 @@ def still_held(using: str, held: Sequence[Held]) -> set[Held]:
 
 
 def note_running(using: str, node_id: UUID, running: Collection[int]) -> None:
-    """Store which jobs a hung node runs: if its leases end, the reaper charges only these."""
+    """Store in each lease which of its jobs a hung node runs.
+
+    If the lease ends, the reaper charges only these. A lease without a running job is not written.
+    """
     run(using, "note_running", {"node_id": node_id, "running_ids": list(running)})
 
 

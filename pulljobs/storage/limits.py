@@ -51,7 +51,7 @@ def read_buckets(using: str, consumer: Consumer) -> list[BucketLevel]:
 
 
 def find_unstarted(settlements: Sequence[Settlement]) -> list[Held]:
-    """Return the jobs that are released before they started, which give their tokens back."""
+    """Return the released jobs that are not known to have started: they give their tokens back."""
     return [
         each.held
         for each in settlements

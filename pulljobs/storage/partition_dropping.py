@@ -34,7 +34,7 @@ def drop_before(
 ) -> Iterator[Partition]:
     """Drop partitions whose rows are all older than `age` and that no live job needs. Yield each.
 
-    Partitions for which `copied` returns None, because they have no complete copy, are kept.
+    With `copied`, partitions with rows that are not copied by its result are kept.
     `on_partition` is called with each partition of that age, dropped or not.
     """
     for partition in older(using, age):

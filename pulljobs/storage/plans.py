@@ -45,7 +45,8 @@ def can_keep_plan(connection: BaseDatabaseWrapper) -> bool:
 def keeping_plans(using: str) -> Iterator[None]:
     """Let the server keep the plans of the block's statements, the last of their transaction.
 
-    It then need not plan them again. In a transaction of the caller's nothing is changed.
+    It then need not plan them again. Nothing is changed if the transaction goes on after the
+    current `atomic` block.
     """
     connection = connections[using]
     raw = raw_connection(using)

@@ -83,7 +83,7 @@ def write_reports(using: str, reports: Mapping[Held, ReportedProgress]) -> None:
 
 
 def find(using: str, job_id: int) -> JobProgress | None:
-    """Return the row with the last progress of a job, or None if it has reported none."""
+    """Return the row with the last progress of a job, or None if none is stored."""
     return JobProgress.objects.using(using).filter(pk=job_id).first()
 
 

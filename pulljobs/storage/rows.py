@@ -55,7 +55,7 @@ class Finished:
 
     `released` jobs are queued again by a release without a delay. `roomier` consumers may claim
     more jobs, because jobs in flight have ended. `repeated` jobs had been settled the same way
-    before, under the same lease token. Outcomes of `locked` jobs may not be written: another
+    before, under the same lease token. Outcomes of `locked` jobs are perhaps not written: another
     transaction keeps rows locked, or an error prevented the search for lost jobs.
     """
 

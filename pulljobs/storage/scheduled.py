@@ -21,8 +21,8 @@ CAP: Final = 10_000
 def add(using: str, row: ScheduledMessage) -> None:
     """Insert a scheduled message. Raise IntegrityError if another one of the channel has its id.
 
-    The insert waits for up to a minute for an open transaction that has inserted the same id, then
-    raises OperationalError. The limit also applies in the caller's transaction.
+    These are client message ids. The insert waits for up to a minute for an open transaction that
+    has inserted the same id, then raises OperationalError, in the caller's transaction as well.
     """
     with WorkDeadline(connections[using], LONGEST_SECONDS), transaction.atomic(using=using):
         row.save(using=using, force_insert=True)

@@ -61,7 +61,7 @@ def default_isolation(using: str) -> str:
 
 
 def may_only_read(using: str) -> bool:
-    """Return True if the server or the session refuses writes that the role has privileges for."""
+    """Return True on a standby, or if the session refuses writes for which it has privileges."""
     [row] = query(using, _READS)
     return bool(row.is_read_only and (row.is_standby or row.has_privilege))
 

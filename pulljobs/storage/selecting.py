@@ -81,7 +81,7 @@ def chosen(ids: Iterable[int], span: IdSpan) -> IdRun:
 
 
 def within(selection: Selection, span: IdSpan) -> IdSpan:
-    """Return the span, with its start moved to the first id that the selection allows."""
+    """Return the part of the span from the first id, in its direction, that `selection` allows."""
     if span.upwards:
         return span._replace(beyond=max(span.beyond, selection.first - 1))
     return span._replace(beyond=min(span.beyond, min(selection.last, LARGEST_ID - 1) + 1))

@@ -76,7 +76,7 @@ def bounded_pass(using: str, seconds: float = LOOP_SECONDS) -> Iterator[None]:
 
 
 def relax(using: str, is_relaxed: bool) -> None:
-    """Switch `synchronous_commit` off on this thread's dedicated connection, or on again.
+    """Switch `synchronous_commit` off on this thread's dedicated connection, or to its default.
 
     While it is off, commits return before they are on disk: a crash of the server may lose them.
     """
@@ -160,7 +160,10 @@ def _set_up(connection: BaseDatabaseWrapper, raw: "psycopg.Connection[Any]") -> 
 def _execute_in_loop(
     execute: Callable[..., Any], text: Any, params: Any, many: bool, context: dict[str, Any]
 ) -> Any:
-    """Apply the settings of a dedicated connection before Django's cursor executes a statement."""
+    """Execute a statement of Django's cursor with the settings of a dedicated connection.
+
+    First restart the time limit of the pass. Behind a pooler, no settings are applied.
+    """
     connection = context["connection"]
     restart_deadline()
     if not is_behind_pooler(connection):

@@ -70,7 +70,8 @@ def _run(using: str, selection: Selection, span: IdSpan, by: str) -> IdRun:
 def _reached(seen: list[Row], span: IdSpan) -> int | None:
     """Return the id beyond which the next window begins, or None if `seen` has the last rows.
 
-    Rows by job id may end among several settlements of one job, which is then read again.
+    Rows by job id may end among several settlements of one job, which is then read again, unless
+    all rows are of this job.
     """
     if len(seen) < span.scanned:
         return None

@@ -93,10 +93,10 @@ def _pipeline(
     settings: Sequence[bytes],
     on_sent: Callable[[], None] | None,
 ) -> AbstractContextManager[object]:
-    """Return psycopg's pipeline mode, to send settings and statement together, where it is faster.
+    """Return psycopg's pipeline mode for `on_sent`, or to send settings and statement together.
 
-    Else return a context manager without effect: in an open transaction, a pipeline takes longer
-    than the round trip of a setting that it saves.
+    Else return a context manager without effect, as for KEEP_PLAN in an open transaction: there a
+    pipeline takes longer than the round trip that it saves.
     """
     is_idle = raw.info.transaction_status == TransactionStatus.IDLE
     is_quicker = INTERPRETED in settings or (settings and is_idle)

@@ -13,8 +13,8 @@ from pulljobs.storage.transactions import brief
 def throttle(using: str, seconds: Mapping[int, float]) -> None:
     """Throttle consumers, each for its number of seconds, and wake their waiters.
 
-    The next claim of a woken process gets no job, but reports the throttle. The process then
-    starts none of the jobs that it claimed before.
+    A throttle that lasts longer stays. The next claim of a woken process gets no job, but reports
+    the throttle. The process then starts none of the jobs that it claimed before.
     """
     ids = sorted(seconds)
     params = {"consumer_ids": ids, "seconds": [seconds[id] for id in ids]}
@@ -26,7 +26,7 @@ def throttle(using: str, seconds: Mapping[int, float]) -> None:
 def throttle_keys(using: str, seconds: Mapping[Key, float]) -> None:
     """Throttle keys, each for its number of seconds.
 
-    A consumer whose keys do not take turns is throttled itself.
+    A throttle that lasts longer stays. A consumer whose keys do not take turns is throttled itself.
     """
     by_turn = turns.throttle(using, seconds)
     others: dict[int, float] = {}
@@ -38,7 +38,7 @@ def throttle_keys(using: str, seconds: Mapping[Key, float]) -> None:
 
 
 def throttle_keys_of_jobs(using: str, consumer_id: int, seconds: Mapping[int, float]) -> None:
-    """Throttle the keys of live jobs of a consumer, given the seconds by job id."""
+    """Call `throttle_keys` for the keys of live jobs of a consumer, given the seconds by job id."""
     rows = Job.objects.using(using).filter(id__in=seconds, consumer_id=consumer_id)
     of_keys: dict[Key, float] = {}
     for id, turn_key in rows.values_list("id", "turn_key"):

@@ -193,7 +193,7 @@ def read_turn_keys(
 def throttle(using: str, seconds: Mapping[Key, float]) -> set[int]:
     """Throttle keys, each for its number of seconds, of consumers whose keys take turns.
 
-    Return the ids of these consumers. For other consumers, nothing is written.
+    A throttle that lasts longer stays. Return the ids of these consumers. Others are not throttled.
     """
     params = {**key_columns(seconds), "seconds": list(seconds.values())}
     with brief(using, lock_seconds=LOCK_SECONDS):

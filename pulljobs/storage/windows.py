@@ -54,7 +54,7 @@ class IdWindow(NamedTuple):
 
 
 def clamp_id(number: int) -> int:
-    """Return the nearest number that the database can compare with an id."""
+    """Return the nearest number from 0 to LARGEST_ID, which the database can compare with ids."""
     return max(0, min(number, LARGEST_ID))
 
 

@@ -85,7 +85,8 @@ def _lock_and_claim(
 ) -> tuple[Row, list[str]]:
     """Lock up to `most_keys` free keys of these jobs. Claim a job of each, and jobs without key.
 
-    Both are in one transaction. Return the row of the claim, and the keys that were locked.
+    Lock busy keys as well, and block the jobs behind them. All is in one transaction. Return the
+    row of the claim, and the keys that were locked.
     """
     params = {
         **params,
