@@ -34,8 +34,8 @@ def drop_before(
 ) -> Iterator[Partition]:
     """Drop partitions whose rows are all older than `age` and that no live job needs. Yield each.
 
-    With `copied`, partitions with rows that are not copied by its result are kept.
-    `on_partition` is called with each partition of that age, dropped or not.
+    With `copied`, partitions are kept unless all of their rows are copied. `on_partition` is called
+    with each partition of that age, dropped or not.
     """
     for partition in older(using, age):
         high_xid = copied(partition) if copied else None
