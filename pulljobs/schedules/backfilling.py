@@ -152,7 +152,7 @@ def _publish(using: str, row: Schedule, planned: list[PlannedSlot]) -> list[Plan
 
 
 def _check_page(using: str, row: Schedule, opened_at: datetime | None) -> None:
-    """Raise PulljobsError if a user fired the schedule after this time. None is no time."""
+    """Raise PulljobsError if a user fired the schedule after `opened_at`, if that is given."""
     if opened_at is None:
         return
     fired = Slot.objects.using(using).filter(

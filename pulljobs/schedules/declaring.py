@@ -178,7 +178,7 @@ def _sync(using: str, definition: Definition, *, dry_run: bool, by: str | None) 
 def _write(
     definition: Definition, row: Schedule | None, changes: Mapping[str, tuple[Any, Any]]
 ) -> bool:
-    """Create or update the row, and return True. If that is refused, log why and return False."""
+    """Create or change the row if needed, and return True. If refused, log why and return False."""
     name, new = definition.name, {option: value for option, (_old, value) in changes.items()}
     if "payload" in new:  # The payload is bytes here, whose default type would replace this one.
         new["content_type"] = definition._message().content_type

@@ -26,7 +26,7 @@ def create_for_task(
 
     The options are the rule and the policies of `create`. The priority is that of the task. Join
     the caller's transaction. Raise what `create` raises, InvalidSchedule for a task of another
-    backend or with a `run_after`, and TypeError if an argument can't be written as JSON.
+    backend or with a `run_after`, and TypeError or ValueError if an argument is not JSON.
     """
     channel, payload = content_of(task, args, kwargs)
     with transaction.atomic(using=settings().DATABASE):

@@ -117,7 +117,7 @@ def _running(job: ClaimedJob, task: AnyTask, content: Mapping[str, Any]) -> AnyR
 
 
 def _call_task(result: AnyResult) -> Any:
-    """Call the task and return its value as JSON. Raise Discard if it can't be stored.
+    """Call the task and return its value, made of JSON types. Raise Discard if it can't be stored.
 
     Discard ends the job without a retry, because another run would return such a value again.
     """

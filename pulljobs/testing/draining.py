@@ -129,7 +129,7 @@ def claim_ready(puller: Puller, wanted: int, *, delayed: bool = False) -> Claim:
 
 
 def _fill_buckets(puller: Puller) -> None:
-    """Give the rate limits of a consumer, its keys and all groups their full number of tokens."""
+    """Fill the rate limits of a consumer, of its keys that are not throttled, and of all groups."""
     buckets = FlowBucket.objects.using(puller.using)
     buckets.filter(Q(consumer_id=puller.consumer.pk) | ~Q(group_id=0)).delete()
     keys = FlowKey.objects.using(puller.using)
@@ -178,9 +178,9 @@ def run_claimed(
 
 
 def _finish(job: ClaimedJob, settlement: Settlement) -> State | None:
-    """Write the outcome. Return the job's new state if it is of an event that may queue it again.
+    """Write the outcome. Return the job's new state if the outcome may queue the job again.
 
-    That is DEAD for a retry when none is left. Return None for other events, and if the lease is
+    That is DEAD for a retry when none is left. Return None for other outcomes, and if the lease is
     lost.
     """
     finished = pulling.finish([settlement], lambda: {job.id: job.handler.names})

@@ -50,7 +50,7 @@ def redrive(
 
 
 def _check_page(run_id: int | str, opened_at: datetime | None) -> None:
-    """Raise WorkflowError if a user redrove the run after this time. None is no time."""
+    """Raise WorkflowError if a user redrove the run after `opened_at`, if that is given."""
     subject = f"run {run_id}"
     of_run = Q(subject=subject) | Q(subject__startswith=f"{subject} from ")
     if was_asked(settings().DATABASE, of_run, [AuditEntry.Act.REDRIVE], opened_at):

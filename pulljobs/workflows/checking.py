@@ -57,10 +57,11 @@ class CheckedRuns(NamedTuple):
 
 
 def check_runs(version: int | None = None) -> CheckedRuns:
-    """Replay runs with live jobs, of versions that this code accepts, or of `version` only.
+    """Replay runs with live jobs, of versions that this code accepts.
 
-    Return the runs that it can't continue as they are stored. Steps that have not ended stop the
-    replay, and code between steps runs in read-only transactions of pulljobs and of `default`.
+    With `version`, runs of other versions are left out. Return the runs that the code can't
+    continue as they are stored. Steps that have not ended stop the replay, and code between steps
+    runs in read-only transactions of pulljobs and of `default`.
     """
     using, left, replayed = settings().DATABASE, 0, 0
     known = {(each.channel, each.consumer): each for each in definitions.registered()}

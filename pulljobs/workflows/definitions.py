@@ -51,10 +51,10 @@ def workflow(
     """Register the function as the workflow of that consumer: each of its jobs is a run.
 
     The function gets a `Run`, or an `AsyncRun` if it is async. Its return value is the result of
-    the run. A run keeps the `version` of the code that claimed it first until it calls
-    `continue_as`. Runs of a version below `oldest_version` or above `version` go back to the queue
-    for workers with other code. The other options are those of `@handler`. Raise ConfigurationError
-    for options that can't work.
+    the run. A run keeps the `version` of the code that claimed it first until it begins again, as
+    by `continue_as`. Runs of a version below `oldest_version` or above `version` go back to the
+    queue for workers with other code. The other options are those of `@handler`. Raise
+    ConfigurationError for options that can't work.
     """
 
     def register(function: F) -> F:

@@ -28,7 +28,7 @@ def explain_run(job: Job) -> Iterator[WaitReason]:
 
 
 def _explain_step(using: str, run: WorkflowRun, step: WorkflowStep) -> Iterator[WaitReason]:
-    """Yield for what a run waits in its last step, which has not ended."""
+    """Yield for what a run waits in its last step, or nothing if that is a sleep that is over."""
     if run.waiting_for is not None:
         limit = f", until {times.format_time(step.due_at)}" if step.due_at else ""
         yield WaitReason(

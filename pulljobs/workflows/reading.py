@@ -60,7 +60,7 @@ class RunView(NamedTuple):
 
     @property
     def waits_for(self) -> str:
-        """Text for what a QUEUED run waits for, such as `signal NAME`, or an empty text."""
+        """Text for what a run waits for, such as `signal NAME`, or an empty text if not QUEUED."""
         return describe_wait(self.row, self.job, self.steps)
 
 
@@ -89,7 +89,7 @@ def get(run_id: int | str, *, with_results: bool = False) -> RunView:
 
 
 def describe_wait(row: WorkflowRun, job: Job | JobView, steps: Sequence[StepView] = ()) -> str:
-    """Describe what a QUEUED run waits for, such as `signal NAME`, or return an empty text."""
+    """Describe what a run waits for, such as `signal NAME`. Return "" if it is not QUEUED."""
     if job.state != State.QUEUED:
         return ""
     if not row.began_for(job.message_id):

@@ -29,7 +29,8 @@ def redrive(
     run again. Waits among them get their signals again, or with `discard_signals` wait for new
     ones. Queued children of these steps are killed after the commit, because the steps publish new
     ones. Without `from_step`, a run that sleeps or waits in a step does so again. Raise UnknownRun,
-    and WorkflowError for a run that is in flight or DELIVERED, or that has no such step.
+    and WorkflowError for a run that is in flight or DELIVERED, or that has no such step, and for
+    `discard_signals` without `from_step`.
     """
     if discard_signals and from_step is None:
         raise WorkflowError("discard_signals needs from_step, the wait that consumed the signal.")

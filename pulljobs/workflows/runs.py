@@ -45,7 +45,7 @@ class RunBase:
 
     @property
     def version(self) -> int:
-        """Version of the code that claimed the run first, or that called `continue_as` last."""
+        """Version of the code that claimed the run first, or with which it last began again."""
         return self._context.version
 
     @property
@@ -169,6 +169,7 @@ class Run(RunBase):
         """Begin the run again, with another payload and without its steps. It never returns.
 
         The id stays, signals that no wait consumed stay, and the version is that of the code now.
+        Raise TypeError or ValueError if the payload is no JSON, and WorkflowError in a transaction.
         """
         self._context.store.refuse_transaction("continue_as")
         return continue_as(self._context, payload)

@@ -140,7 +140,7 @@ def _make_locked_due(using: str, run_ids: Sequence[int]) -> None:
 
 
 def sweep_all(using: str) -> bool:
-    """Wake the runs of `AT_ONCE` new signals, for tests. Return True if there are such runs."""
+    """Wake runs of up to `AT_ONCE` new signals, for tests. Return True if there are such runs."""
     row = _find_new(using, timedelta(seconds=-1))
     wake(using, row.run_ids or [])
     return row.run_ids is not None
@@ -163,7 +163,7 @@ def sweep(using: str) -> bool:
 
 
 def _find_new(using: str, age: timedelta, *, after: int = 0) -> Row:
-    """Return runs not woken by signals older than `age`, and the last id if more may follow."""
+    """Return runs not woken by signals older than `age`, and a signal id if more may follow it."""
     [row] = run(using, "new_signals", {"after": after, "wanted": AT_ONCE, "age": age})
     return row
 

@@ -76,8 +76,8 @@ class RunStore:
         """Write a step that has ended, and return its result as a replay would find it.
 
         `seconds` is the time that the step took. `failure` is the exception of a step that failed,
-        whose result is None. Raise LeaseLost if the lease is lost. Raise TypeError or ValueError
-        for a result that can't be stored.
+        whose result is None. Raise LeaseLost if the lease is lost, WorkflowError in a transaction,
+        and TypeError or ValueError for a result that can't be stored.
         """
         self.refuse_transaction(f"{step.kind} {step}")
         stored = self._write(

@@ -63,9 +63,9 @@ def run_workflow(
     Its message is published, and `signals`, payloads by name or pairs of both, are sent before the
     first claim. Sleeps are over at once, a wait for which no signal is left times out, and children
     and their own children run with the handlers of their channels. After the first step of each
-    name in `crash_after` the claim ends once as if its process had died, for "*" after all. Raise
-    AssertionError if the run waits for a signal without a timeout or for a child that does not end,
-    if no claim takes it, or if it does not end within `max_claims`.
+    name in `crash_after` the claim ends once as if its process had died, with "*" after every step.
+    Raise AssertionError if the run waits for a signal without a timeout or for a child that does
+    not end, if no claim takes it, or if it does not end within `max_claims`.
     """
     check_count("max_claims", max_claims)
     sent = pairs_of("signals", signals)

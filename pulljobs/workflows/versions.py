@@ -57,8 +57,8 @@ def report_versions() -> dict[str, list[int]]:
 def take_up(using: str) -> list[int]:
     """Queue runs whose version other workers refused and this worker accepts.
 
-    Return the consumer of each of them, at most `AT_ONCE` times a consumer. The caller wakes the
-    workers.
+    Return the id of the consumer of each of them, up to `AT_ONCE` for each consumer. The caller
+    wakes the workers.
     """
     served = list(_read_served())
     if not served:
@@ -109,7 +109,7 @@ def find_stranded(
 ) -> list[StrandedRuns]:
     """Return those queued runs in `counted` that no living worker of their consumer accepts.
 
-    Runs are added up by version. Consumers without a living worker are left out.
+    Runs are added up by consumer and version. Consumers without a living worker are left out.
     """
     accepted = read_accepted()
     queued: defaultdict[tuple[int, int], list[LiveRuns]] = defaultdict(list)

@@ -132,7 +132,7 @@ def _check(rows: QuerySet[Schedule], at: datetime) -> Iterator[Attention]:
 
 
 def _find_useless(rows: QuerySet[Schedule]) -> list[str]:
-    """Return names of schedules on channels without consumers, from the 1,000 due next.
+    """Return up to five names of schedules on channels without consumers, from the 1,000 due next.
 
     A schedule whose last publish was refused is left out: another warning names it.
     """

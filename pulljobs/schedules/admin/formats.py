@@ -128,7 +128,10 @@ def describe_pause_of(row: Schedule, now: datetime) -> str:
 
 
 def list_facts(row: Schedule) -> list[tuple[str, str]]:
-    """Return the options of a schedule as (label, text), for users who may not change them."""
+    """Return the options of a schedule as (label, text), for users who may not change them.
+
+    Options without a value are left out.
+    """
     facts: list[tuple[str, Any]] = [
         (_("Channel"), row.channel_name),
         (_("Rule"), row.rule.describe()),

@@ -202,7 +202,10 @@ class ScheduleForm(GuardedForm):
         return options
 
     def changed_options(self) -> dict[str, Any]:
-        """Return the values that differ from the row, as arguments of `update`."""
+        """Return the values that differ from the row, as arguments of `update`.
+
+        If one of cron and every differs, both are returned. So are payload and content type.
+        """
         changed = set(self.changed_data)
         for together in ({"cron", "every"}, {"payload", "content_type"}):
             if changed & together:

@@ -51,7 +51,7 @@ def _note(steps: Iterator[int], act: AuditEntry.Act, batch_id: int, *, by: str) 
 
 
 def _check_page(using: str, batch_id: int, opened_at: datetime | None) -> None:
-    """Raise WorkflowError if a user acted on the batch's members after this time, unless None."""
+    """Raise WorkflowError if a user redrove or cancelled the batch after `opened_at`, if given."""
     acts = (AuditEntry.Act.REDRIVE, AuditEntry.Act.KILL)
     if was_asked(using, Q(subject=_name(batch_id)), acts, opened_at):
         raise WorkflowError(

@@ -10,5 +10,8 @@ AT_ONCE: Final = 100
 
 
 def forget_batches(using: str, age: timedelta) -> int:
-    """Delete up to `AT_ONCE` batches that ended longer than `age` ago. Return their number."""
+    """Delete up to `AT_ONCE` batches that ended longer than `age` ago. Return their number.
+
+    A batch stays as long as the batch that contains it.
+    """
     return len(run(using, "forget_ended_batches", {"age": age, "wanted": AT_ONCE}))

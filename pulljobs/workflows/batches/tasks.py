@@ -29,8 +29,8 @@ def enqueue(
     """Enqueue a task as a member of a batch, and return its TaskResult, with status READY.
 
     Join the caller's transaction. Raise what `OpenBatch.publish` raises, InvalidMessage for a task
-    of another backend, TypeError if an argument is not JSON, and ConfigurationError if the consumer
-    of the queue was deleted.
+    of another backend, TypeError or ValueError if an argument can't be stored as JSON, and
+    ConfigurationError if the consumer of the queue was deleted.
     """
     backend = _backend_of(task)
     content = enqueueing.make_content(task, args, kwargs or {})
@@ -52,8 +52,8 @@ def call_task(
 ) -> Callback:
     """Return a callback that enqueues a task. Create the task's consumer now if it is missing.
 
-    Raise InvalidMessage for a task with `run_after` or of another backend, and TypeError if an
-    argument is not JSON.
+    Raise InvalidMessage for a task with `run_after` or of another backend, and TypeError or
+    ValueError if an argument can't be stored as JSON.
     """
     backend = _backend_of(task)
     if task.run_after is not None:

@@ -31,7 +31,7 @@ class WorkflowRun(models.Model):
     id = models.BigIntegerField(primary_key=True)
     workflow = models.CharField(max_length=LONGEST_NAME)
     version = models.IntegerField()
-    """Version of the code that claimed the run first, or that called `continue_as`."""
+    """Version of the code that claimed the run first, or with which it last began again."""
     waiting_for = models.CharField(max_length=LONGEST_NAME, null=True)  # noqa: DJ001  NULL: none
     """Name of the signal that the run waits for."""
     waiting_batch = models.BigIntegerField(null=True)
