@@ -124,7 +124,7 @@ def _view(row: WorkflowStep, now: datetime) -> StepView:
 
 
 def _end_of(row: WorkflowStep, now: datetime) -> datetime | None:
-    """Return the end of a step, or None. A sleep ends at its `due_at`, since no claim writes it."""
+    """Return the end of a step, or None. A sleep with a `due_at` ends then: no claim writes it."""
     if row.kind == StepKind.SLEEP and row.due_at is not None and row.due_at <= now:
         return row.due_at
     return row.ended_at

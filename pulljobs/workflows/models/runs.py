@@ -15,7 +15,7 @@ LONGEST_NAME: Final = 200
 
 
 class StepKind(models.TextChoices):
-    """Kind of a step, named after the method of the run that makes such steps."""
+    """Kind of a step, named after a method of the run that makes such steps."""
 
     STEP = "step"
     ATOMIC = "atomic"
@@ -76,7 +76,7 @@ class WorkflowRun(models.Model):
 
 
 class WorkflowStep(models.Model):
-    """Step of a run. The holder of the run's lease inserts the row, and sets its end once."""
+    """Step of a run. The holder of its lease inserts the row, and sets its end at most once."""
 
     pk = models.CompositePrimaryKey("run_id", "name", "number")
     run_id = models.BigIntegerField()
@@ -90,7 +90,7 @@ class WorkflowStep(models.Model):
     """Name of the function with its module, or channel of the children, for people."""
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
-    """NULL while the run sleeps or waits."""
+    """NULL while the run waits, and for good after a sleep that suspended the run."""
     due_at = models.DateTimeField(null=True)
     """End of a sleep, or of the time for a signal."""
     result = models.JSONField(null=True)
