@@ -179,7 +179,7 @@ def _without_rows(handler: Handler, recorded: RecordedFunction) -> Handler:
 def _run_in_transaction(
     job: ClaimedJob, handler: Handler, recorded: RecordedFunction, *, is_lost: bool
 ) -> Settlement | None:
-    """Run the job and return its outcome, or None if the handler raised LeaseLost.
+    """Run the job and return its outcome, or None if the handler raised LeaseLost for a held job.
 
     A transactional handler gets a transaction, which is rolled back where a worker would do so.
     """

@@ -42,7 +42,7 @@ FAMILIES: Final = (
 
 
 def read_samples(using: str) -> Iterator[Sample]:
-    """Yield the number of waiting runs by signal, and the numbers of runs of each consumer."""
+    """Yield numbers of runs by signal and by consumer, and how late the runs of a consumer are."""
     for row in run(using, "waiting_runs", {"most": MOST}):
         yield "pulljobs_runs_waiting", (row.name,), row.runs
     yield from _read_consumers(using)
