@@ -26,7 +26,7 @@ _threads: Final = {
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Answer a pull or an ack of the lease protocol."""
+    """Answer a pull or an ack of the lease protocol, and other requests with an empty body."""
     name = scope["path"].rpartition("/")[2]
     body, answer = await _read(receive), b""
     if threads := _threads.get(name):

@@ -45,7 +45,7 @@ SCOPES = frozenset({
 
 
 class Access(StrEnum):
-    """Value of API_ACCESS: how much users without a permission may read and manage over HTTP."""
+    """Value of API_ACCESS: how much callers without permissions may read and manage over HTTP."""
 
     USERS = "users"
     READ_ONLY = "read-only"

@@ -9,7 +9,7 @@ class FaultsConfig(AppConfig):
     name = "benchmarks.faults"
 
     def ready(self) -> None:
-        """Break pulljobs in the planned ways, then wrap claims and settlements to record them."""
+        """Follow the moved clock, break pulljobs as planned, and record claims and settlements."""
         from benchmarks.faults.roles import breaks, clock, environment, witness
 
         if environment.HISTORY is not None:

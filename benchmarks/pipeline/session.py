@@ -159,7 +159,7 @@ def _growth(table: Table, memories: list[DriverMemory]) -> dict[str, Any]:
 
 
 def _missed(figures: dict[str, Any]) -> str:
-    """Return the targets that were measured and not met."""
+    """Return the targets that were measured and not met, as text, or `none`."""
     missed = [
         f"{name} {sign} {target}"
         for name, (sign, target) in TARGETS.items()

@@ -12,7 +12,7 @@ class BenchmarkedSchedulesConfig(AppConfig):
     label = "benchmarked_schedules"
 
     def ready(self) -> None:
-        """Move the clock before anything reads it."""
+        """Make the process follow the clock before anything reads the time."""
         from benchmarks.faults.roles import clock
 
         clock.follow(os.environ.get("FAULTS_CLOCK", ""))

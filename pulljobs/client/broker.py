@@ -245,7 +245,7 @@ class Broker:
             message.settle(ending.outcome, ending.delay, ending.reason, ending.throttle)
 
     def settle(self, message: Held, settlement: Settlement) -> None:
-        """Put the outcome of a message into the next request. Any thread may call this."""
+        """Queue an outcome, to be sent unless the message is revoked. Any thread may call this."""
         self.open.discard(message)
         self.handed.discard(message)
         self.outbox.put(message, settlement)

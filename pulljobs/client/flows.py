@@ -92,7 +92,7 @@ def info(path: str, until: float) -> Flow[Answer]:
 
 
 def limits(path: str, until: float) -> Flow[Limits]:
-    """Read the broker's limits for pulls. Return the defaults if it has no route `info`."""
+    """Read the broker's limits for pulls. Return the defaults after a NotFound."""
     try:
         return bodies.limits((yield from info(path, until)))
     except NotFound:

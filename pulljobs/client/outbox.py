@@ -57,7 +57,7 @@ class Outbox:
         return not self.held or self.held == self.open
 
     def put(self, message: Held, settlement: Settlement) -> None:
-        """Put the outcome of a message into the next request. Any thread may call this."""
+        """Queue an outcome, to be sent unless the message is revoked. Any thread may call this."""
         with self._lock:
             self._unread.append((message, settlement))
             is_first, self._will_read = not self._will_read, True
