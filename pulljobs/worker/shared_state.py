@@ -98,4 +98,5 @@ class SharedState:
 
     def is_ready(self, patience: float) -> bool:
         """Return True if the child reached the database within the last `patience` seconds."""
-        return time.monotonic() - self.times[_REACHED] <= patience
+        reached = self.times[_REACHED]  # 0 before: soon after a boot, 0 is not long ago.
+        return reached != 0 and time.monotonic() - reached <= patience

@@ -30,6 +30,19 @@ def blank() -> SharedState:
     return SharedState.allocate(multiprocessing.get_context("spawn"), 1)
 
 
+def test_a_process_that_never_reached_the_database_is_not_ready_soon_after_a_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The monotonic clock begins with the boot: the time 0 may be a second ago."""
+    state = blank()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: 1.0)
+        before = state.is_ready(60.0)
+        state.note_reached()
+        after = state.is_ready(60.0)
+    assert (before, after) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
