@@ -11,7 +11,7 @@ from pulljobs.diagnosis import explain
 from pulljobs.models import Job
 from pulljobs.states import State
 from pulljobs.testing.draining import drain
-from pulljobs.workflows.models import Batch, WorkflowRun, WorkflowStep
+from pulljobs.workflows.models import Batch, StepKind, WorkflowRun, WorkflowStep
 
 
 def jump(waiting: QuerySet[Job]) -> list[int]:
@@ -24,7 +24,8 @@ def jump(waiting: QuerySet[Job]) -> list[int]:
         run_id__in=list(waiting.values_list("id", flat=True)), ended_at=None
     )
     pending.filter(due_at__gt=Now()).update(due_at=Now())
-    bounded = pending.exclude(due_at=None).values("run_id")
+    # A sleep that suspended the run is not marked as ended when it is over.
+    bounded = pending.exclude(due_at=None).exclude(kind=StepKind.SLEEP).values("run_id")
     runs = WorkflowRun.objects.using(using).filter(
         Q(waiting_for__isnull=False) | Q(waiting_batch__in=Batch.objects.values("id")),
         id__in=list(waiting.filter(retry_count=0).values_list("id", flat=True)),

@@ -33,10 +33,13 @@ def test_drain_lets_the_time_of_sleeps_and_waits_pass(bench: Bench) -> None:
     assert drain(delayed=True)[-1].job.result == "too late"
 
 
-def test_drain_leaves_a_run_that_waits_for_a_signal_without_a_limit(bench: Bench) -> None:
-    bench.workflow(lambda run: run.wait("approval"))
+@pytest.mark.parametrize("slept", [timedelta(0), timedelta(days=30)])
+def test_drain_leaves_a_run_that_waits_for_a_signal_without_a_limit(
+    bench: Bench, slept: timedelta
+) -> None:
+    bench.workflow(lambda run: run.sleep("night", slept) or run.wait("approval"))
     run_id = bench.start()
-    assert [ran.job.state for ran in drain(delayed=True)] == [State.QUEUED]
+    assert {ran.job.state for ran in drain(delayed=True)} == {State.QUEUED}
     assert drain(delayed=True) == []
     signal(run_id, "approval", 7)
     [ran] = drain()
