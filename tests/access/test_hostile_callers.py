@@ -13,6 +13,7 @@ from rest_framework.authtoken.models import Token
 from pulljobs import ids
 from pulljobs.api import DOCUMENT
 from pulljobs.api.broker import queued_jobs
+from pulljobs.conf import settings
 from pulljobs.models import Job, Message, Node, Producer
 from pulljobs.states import State
 from tests.api.caller import Subscription, job_in, publish, subscription
@@ -135,7 +136,7 @@ def test_no_body_is_read_beyond_its_limit(headers: dict[str, str]) -> None:
         "/channel/orders/broadcast": 1024 * 1024,
         "/channel/orders/broadcast-batch": 8 * 1024 * 1024,
         "/channel/orders/consumer/census/pull": 16 * 1024,
-        "/channel/orders/consumer/census/ack": 2 * 1024 * 1024,
+        "/channel/orders/consumer/census/ack": 2 * 1024 * 1024 + 3 * settings().MAX_RESULT_BYTES,
         "/channel/orders/consumer/census/renew": 256 * 1024,
         "/channel/orders/consumer/census/pause": 16 * 1024,
         f"/channel/orders/consumer/census/job/{job}": 16 * 1024,

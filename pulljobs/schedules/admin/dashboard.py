@@ -142,4 +142,4 @@ def _find_useless(rows: QuerySet[Schedule]) -> list[str]:
     due = rows.filter(due_at__isnull=False).annotate(is_served=Exists(consumers))
     named = due.values_list("name", "failures", "is_served")[:LOOKED_AT]
     useless = [name for name, failures, is_served in named if not (failures or is_served)]
-    return useless[:SHOWN]
+    return sorted(useless[:SHOWN])  # Many are due at the same time, in no order.
