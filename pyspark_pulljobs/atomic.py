@@ -73,7 +73,7 @@ def stage(
 ) -> StagedTask:
     """Copy the rows of a task to the staging table, which no reader of messages and jobs sees.
 
-    Raise LakeError if the publish has ended in the meantime.
+    Raise LakeError if that table is gone, because the publish has ended in the meantime.
     """
     publish_ledger.hold(session, publish.id)
     writer, context = uuid4(), TaskContext.get()

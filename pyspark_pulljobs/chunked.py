@@ -36,7 +36,8 @@ class PublishedPartition(WriterCommitMessage):
 class ChunkedWriter(DataSourceArrowWriter):
     """Spark's writer of a chunked publish, which Spark pickles for the tasks.
 
-    A publish that is run again must have the same partitions, or it fails.
+    A run that continues an earlier one must have the same partitions. Otherwise it fails, and may
+    have published rows twice.
     """
 
     def __init__(self, request: Request, address: Address, publish: Publish) -> None:

@@ -54,7 +54,8 @@ class Chunk:
     def checksum(self) -> int:
         """Return a checksum of all rows.
 
-        The sum over several chunks does not depend on the order of the rows or on where chunks end.
+        Of a message, it covers payload, key and client message id. The sum over several chunks does
+        not depend on the order of the rows or on where chunks end.
         """
         names = ("payload", "key", "client_message_id")
         values = zip(*map(self.columns.__getitem__, names), strict=True)

@@ -69,9 +69,9 @@ class Links:
     def run(self, work: Callable[[Link], T]) -> T:
         """Call `work` with the link, and again with a new link if the server or connection fails.
 
-        LakeError is raised if the outage would last longer than the option `outage`. Without this,
-        the query would end with the first error of its source. An error of the very first
-        connection is raised at once, because it means a wrong option.
+        LakeError is raised if the outage would last longer than the option `outage`. If calls
+        were not repeated, the first error of the source would end the query. A failure of the very
+        first connection is a ConfigurationError at once, because it means a wrong option.
         """
         give_up: float | None = None
         pause = FIRST_PAUSE

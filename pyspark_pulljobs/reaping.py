@@ -29,7 +29,8 @@ CONSUMERS: Final = b"SELECT DISTINCT consumer_id FROM pulljobs_job WHERE id = AN
 class StreamReaper:
     """Daemon thread that reaps from time to time until `end` is called.
 
-    Workers, servers of the HTTP API and other streams reap as well, and skip each other's leases.
+    Workers, other streams and, unless REAP_WHILE_SERVING is False, servers of the HTTP API reap as
+    well. All of them skip leases that another reaper has locked.
     """
 
     def __init__(self, dsn: str) -> None:

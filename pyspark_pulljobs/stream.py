@@ -93,7 +93,7 @@ class Stream:
     def stop_at_available_jobs(self) -> None:
         """Claim from now on only jobs that are available now, for the trigger AvailableNow.
 
-        If keys are exclusive, jobs that exist now are claimed even if they are available later.
+        If keys are exclusive, jobs that exist now are also claimed once they become available.
         """
         params = {"stream": self._options.stream}
         [row] = self._links.run(lambda link: link.session.run("stream_owner", params))

@@ -23,7 +23,8 @@ def call_in_tasks(
 ) -> list[Result]:
     """Divide `parts` among `tasks` tasks of Spark, and return the results of all.
 
-    Each task calls the function with some of them, for any number of results. Both are pickled.
+    Each task calls the function with some of them, for any number of results. The
+    function, the parts and the results are pickled.
     """
     numbers = spark.range(0, len(parts), 1, tasks)
     rows = numbers.mapInArrow(_Call(function, parts), "result binary").collect()

@@ -26,7 +26,7 @@ class Listener:
         self._connection: psycopg.Connection[Any] | None = None
 
     def register(self, session: Session) -> bool:
-        """Register as a waiter. Return True if publishes did not notify this stream before.
+        """Register as a waiter. Return True if the stream was not registered until now.
 
         Then the caller claims once more before it waits, for jobs that were published without a
         notification.

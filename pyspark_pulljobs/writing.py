@@ -121,7 +121,7 @@ class _Days:
             writer.close()
 
     def discard(self) -> None:
-        """Close and remove the files, and ignore errors."""
+        """Close and remove the files. Errors of the operating system are ignored."""
         for day, path in self._paths.items():
             with suppress(OSError):
                 self._writers[day].close()

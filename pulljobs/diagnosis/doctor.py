@@ -135,8 +135,8 @@ def _degree(counted: list[JobCounts], ready: int) -> str:
 def _estimate_ready(counted: JobCounts) -> int:
     """Return how many ready jobs a consumer has, from `MOST_READY` on by the planner's estimate.
 
-    That is an estimate of all QUEUED jobs. If the others are too many to be counted, return
-    `MOST_READY`: nearly all of the estimate may be jobs that nothing can claim now.
+    That is the estimate of QUEUED jobs, less the delayed and blocked ones. If those are too many to
+    be counted, return `MOST_READY`: nearly all of the estimate may be jobs that nothing can claim.
     """
     others = (counted.delayed, counted.blocked)
     if counted.ready < MOST_READY or max(others) >= MOST_READY or counted.blocked_is_least:

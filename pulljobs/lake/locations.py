@@ -23,7 +23,7 @@ def normalize_location(setting: str) -> str:
     """Return the normal form of the setting: an absolute path, or a URL without end slash.
 
     The result is empty for an empty setting, which means that there is no lake. Raise
-    ConfigurationError for a wrong URL, such as one without a bucket, and for a path with `~`.
+    ConfigurationError for a wrong URL, such as one without a bucket, and for a path below `~`.
     """
     if not setting:
         return ""

@@ -71,7 +71,8 @@ def add_confirmation(parser: ArgumentParser, verb: str) -> None:
 def run(event: Event, options: dict[str, Any]) -> CommandResult:
     """Act on the jobs that the options select, after a preview and the operator's confirmation.
 
-    `event` is the action. The jobs are changed in batches, with an entry in the audit trail.
+    `event` is the action. The jobs are changed in batches, with an entry in the audit trail. With
+    `--dry-run`, without jobs or if the operator declines, the result is the preview.
     """
     selection, subject = job_filters.select(options, tuple(sorted(TRANSITIONS[event].sources)))
     wording = WORDINGS[event]

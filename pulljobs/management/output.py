@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Output:
     """Printer of a command's results, to a stream in one of three formats.
 
-    `coloured` forces colours on or off. With None there are colours if the stream is a terminal.
+    Colours need the package rich. `coloured` turns them on or off. With None they are on if the
+    stream is a terminal.
     """
 
     def __init__(self, stream: TextIO, *, as_json: bool, coloured: bool | None = None) -> None:

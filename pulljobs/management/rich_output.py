@@ -44,8 +44,8 @@ def print_blocks(console: Console, blocks: Iterable[Block]) -> None:
 def render_blocks(blocks: Iterable[Block], *, folds: bool = True) -> Iterator[RenderableType]:
     """Render blocks for the package rich.
 
-    Text that exceeds the width of the terminal continues on the next line. It is cut without
-    `folds`, and in columns that may not shrink.
+    Text that exceeds the width of the terminal continues on the next line. It is cut in columns
+    that may not shrink and, without `folds`, in lines and in all columns of tables.
     """
     for number, block in enumerate(blocks):
         if isinstance(block, TableBlock):

@@ -86,7 +86,8 @@ def _levels(alive: Sequence[Node]) -> Mapping[str, int]:
 def _waiting(using: str) -> Mapping[int, int]:
     """Count the long polls that wait for jobs, by consumer id.
 
-    Rows of workers are left out, because workers report the consumers that they serve.
+    Rows of workers are left out, because workers report the consumers that they serve, and so are
+    rows of Spark's streams.
     """
     apis = Node.objects.using(using).filter(kind=Node.Kind.API).values("id")
     rows = PullWaiter.objects.using(using).filter(waiting_until__gt=Now(), node_id__in=apis)

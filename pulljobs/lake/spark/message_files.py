@@ -94,7 +94,7 @@ def _json(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """Read JSON objects, one on a line or in arrays, as a column for each of their fields.
 
     Nested objects keep the text that they have in the file. Spark's own inference of a schema would
-    format them differently.
+    format them differently. Raise InvalidMessage if anything follows the object on a line.
     """
     line = F.col("value")
     array = F.when(F.ltrim(line).startswith("["), F.from_json(line, "array<string>"))

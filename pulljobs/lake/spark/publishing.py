@@ -68,9 +68,9 @@ def bounds(project: Settings) -> dict[str, str]:
 def publish(frame: "DataFrame", target: Target, publish_id: str) -> tuple[BulkPublish, bool]:
     """Publish a DataFrame's rows. Return the publish's record, and True if it was done before.
 
-    If it was done before under the same id, nothing is published. No cleanup aborts the publish
-    while it runs. Raise ConfigurationError if the id was used for another channel, consumer or
-    mode.
+    If it was done before under the same id, nothing is published. Unless a pooler is in between, no
+    cleanup aborts the publish while it runs. Raise ConfigurationError if the id was used for
+    another channel, consumer or mode.
     """
     options = {**target.options(publish_id), "guarded": _choose_guarded()}
     with _guarded(options) as publish:

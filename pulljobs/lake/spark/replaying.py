@@ -97,6 +97,7 @@ def replay(spark: "SparkSession", options: ReplayOptions, publish_id: str | None
 
     Return the publishes in the order of the consumers' ids, each with True if an earlier replay
     with this `publish_id` did it, so that nothing is published now. By default the id is random.
+    Raise LakeError if another replay runs, or if jobs go to their own consumers and one is deleted.
     """
     publish_id = publish_id or f"replay-{uuid4().hex}"
     with _alone():

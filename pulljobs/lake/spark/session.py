@@ -135,8 +135,9 @@ def keep_session(
 ) -> Callable[..., AbstractContextManager["SparkSession"]]:
     """Return a function that opens a session at its first call, and provides it again later.
 
-    The session is stopped when the stack ends, or when a block that uses it fails. The arguments of
-    the first call count, such as the number of rows.
+    The session is stopped when the stack ends, or when a block that uses it fails. After a failure,
+    the next call opens another. Only the arguments of a call that opens a session count, such as
+    the number of rows.
     """
     sessions: list[SparkSession] = []
 

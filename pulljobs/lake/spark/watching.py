@@ -52,7 +52,10 @@ class LakeStep:
 
 
 class LakeService:
-    """Loop over steps such as the export. A step that fails is logged, and runs again when due."""
+    """Loop over steps such as the export. A step that fails is logged, and runs again when due.
+
+    That holds for errors of the lake and of databases. Others, such as of a setting, are raised.
+    """
 
     def __init__(self, steps: Sequence[LakeStep]) -> None:
         self._steps = steps

@@ -81,7 +81,10 @@ def read_failures(consumers: list[Consumer]) -> list[tuple[str, dead.Dead]]:
 
 
 def _read_clients(consumer: Consumer) -> list[dict[str, Any]]:
-    """Return a consumer's HTTP clients, the latest first. Maintenance keeps them for a day."""
+    """Return a consumer's HTTP clients, the latest first, at most `MAX_LISTED`.
+
+    Maintenance keeps them for a day.
+    """
     rows = HttpClient.objects.using(settings().DATABASE).filter(consumer=consumer)
     return list(rows.order_by("-seen_at", "-pk").values(*CLIENT_FIELDS)[: shared.MAX_LISTED])
 

@@ -41,7 +41,8 @@ def read_status(
     """Read the status of consumers and nodes, as `pulljobs top` does at each interval.
 
     `parts` are those that the caller needs, such as nodes. Raise `PulljobsError` if the database
-    cannot be reached, or refuses to read one of them. Failures of other parts are ignored.
+    cannot be reached, or refuses to read one of them. Those that took too long are in `missed`.
+    Failures of other parts are ignored.
     """
     frame = read_frame(select_consumers)
     refused = {part: reason for part, reason in frame.refused.items() if part in parts}

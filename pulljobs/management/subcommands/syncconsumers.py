@@ -53,8 +53,9 @@ def handle(*, update: bool, dry_run: bool, **options: Any) -> CommandResult:
 def update_consumers(*, dry_run: bool) -> list[RowUpdate]:
     """Create missing consumers of handlers, and write the options of `@handler` to all rows.
 
-    Declared limit groups are written, too, and are first in the result. Each row has a transaction
-    of its own. With `dry_run`, nothing is written, and the result has what would change.
+    Declared limit groups are written, too, and are first in the result, which also has rows without
+    changes. Each row has a transaction of its own. With `dry_run`, nothing is written, and the
+    result has what would change.
     """
     groups = [
         _update_group(name, limits, dry_run) for name, limits in limit_groups.declared().items()
