@@ -102,10 +102,10 @@ def select(dsn: str, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _fetch(dsn: str, query: str) -> Iterator[pa.RecordBatchReader]:
-    """Run a query, and provide its reader within the block. Keep the connection for the next query.
+    """Run a query, and provide its reader within the block. Then close or keep the connection.
 
-    A process keeps one in tasks of Spark, and all within `keep_connections`. A new connection is
-    expensive, because ADBC first reads all types of the database.
+    After a query without error, a process keeps one for each DSN in tasks of Spark, and all within
+    `keep_connections`. A new one is expensive: ADBC first reads all types of the database.
     """
     with ExitStack() as resources:
         connection = resources.enter_context(closing(_connect(dsn)))

@@ -25,7 +25,7 @@ class SlotHolder(NamedTuple):
     job: str
     consumer: str
     node: str | None
-    """Name of the node, or None for a client over HTTP or for Spark."""
+    """Name of the node, or None for a client over HTTP and if the node's row is deleted."""
     leased_until: datetime
 
 

@@ -23,7 +23,8 @@ def use(environment: MutableMapping[str, str]) -> None:
     """Set SPARK_HOME to a temporary home without Spark's archive of Python modules.
 
     The home is removed when this process ends. Nothing is set if the user chose a SPARK_HOME or a
-    PYSPARK_PYTHON, because Spark's workers may need the archive then.
+    PYSPARK_PYTHON, because Spark's workers may need the archive then. Nothing is set either if only
+    a client of Spark Connect is installed.
     """
     spec = find_spec("pyspark")
     is_chosen = "SPARK_HOME" in environment or environment.get("PYSPARK_PYTHON") != sys.executable

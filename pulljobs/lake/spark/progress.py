@@ -1,4 +1,4 @@
-"""Lines of progress on a terminal while Spark works: finished tasks of the active stages."""
+"""Lines of progress while Spark works: finished tasks of the active stages."""
 
 import threading
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ def reporting(
 ) -> Iterator[None]:
     """Print the finished tasks of the session while the block runs, and rows per second.
 
-    The rate is printed only if `rows`, the number of rows of all tasks, is given. It assumes that
-    all tasks have equally many.
+    Lines go to `stream`, by default stderr, even if it is no terminal. The rate is printed only if
+    `rows`, the number of rows of all tasks, is given. It assumes that all tasks have equally many.
     """
     watch = _Watch(spark, Progress(title, "tasks", stream=stream), rows)
     thread = threading.Thread(target=watch.run, name="progress", daemon=True)

@@ -28,7 +28,10 @@ TONES = {State.DELIVERED: Tone.GOOD, State.DEAD: Tone.BAD, State.INFLIGHT: Tone.
 
 
 def inspect(number: int) -> CommandResult:
-    """Return all facts about the job with this id, as a number, live or archived."""
+    """Return all facts about the job with this id, as a number, live or archived.
+
+    Raise UnknownJob if there is none, PulljobsError if the row of its consumer is gone.
+    """
     view = jobs.get(number)
     row = _row(view)
     live = row if isinstance(row, Job) else None
