@@ -15,7 +15,7 @@ DOCS = BASE_DIR / "docs"
 
 
 class Block(NamedTuple):
-    """Fenced block: `kind` is the text behind its fence, `line` the number of its first line."""
+    """Code block: `kind` is the text behind its fence, `line` the number of its first code line."""
 
     page: str
     line: int

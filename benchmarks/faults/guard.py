@@ -17,7 +17,7 @@ OVER: Final = "over"
 
 
 class Guard:
-    """Handle by which the director starts, feeds and ends its guard process."""
+    """Handle of the guard process, to which the director names the process groups to kill."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

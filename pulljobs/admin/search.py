@@ -74,7 +74,8 @@ def search(
 def matching(term: str, job_field: str) -> Q:
     """Return the condition for jobs whose id, message id or client message id is the term.
 
-    `job_field` is the column with the id of the job.
+    `job_field` is the column with the id of the job. A client message id is looked up now, and
+    stands for the newest message that has it, on each channel.
     """
     term = term.replace(NUL, "").strip()
     known = numbers([term])

@@ -38,7 +38,10 @@ class Recipient(Protocol[Done_co, Left_co]):
 
 
 class Received(Generic[Done, Left]):
-    """Message of a pulled job. The first `ack`, `nack`, `reject` or `release` settles it."""
+    """Message of a pulled job. The first `ack`, `nack`, `reject` or `release` settles it.
+
+    These methods return None, and those of AsyncMessage an awaitable.
+    """
 
     def __init__(self, job: Job, recipient: Recipient[Done, Left]) -> None:
         self.recipient = recipient

@@ -30,7 +30,7 @@ def test_the_admin_offers_every_event_of_the_operator() -> None:
 def test_only_events_that_the_state_machine_allows_are_offered(
     state: State, operator: Client, consumer: Consumer
 ) -> None:
-    """Buttons of a job and actions on a list of one state follow the table of transitions."""
+    """Pages of a job and of one state offer the operator's events that the table has for it."""
     job = JobFactory.create(state=state, consumer=consumer)
     allowed = {SLUGS[event] for event in BY_HAND if state in TRANSITIONS[event].sources}
     assert offered(read_page(operator, page("job", job.id))) == allowed

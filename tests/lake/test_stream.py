@@ -123,7 +123,7 @@ def test_a_batch_is_renewed_while_it_runs(consumer: Consumer) -> None:
 
 
 def test_what_another_took_after_the_lease_is_not_acked(consumer: Consumer) -> None:
-    """An ack after the end of the lease counts the jobs as lost, and settles none."""
+    """An ack settles no job that was expired, claimed again or not, and counts it as lost."""
     made = published(consumer, 4)
     with source(consumer) as stream:
         stream.run()

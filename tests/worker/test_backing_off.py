@@ -102,7 +102,7 @@ def test_without_back_off_all_jobs_may_fail_at_once(stage: Stage, flags: list[st
 
 
 def test_a_job_without_retries_left_is_given_up_once(stage: Stage) -> None:
-    """`on_giving_up` is called once, for the DEAD job only. Its error is logged."""
+    """`on_giving_up` is called once, for the DEAD job only. An error that it raises is logged."""
     stage.consumer(max_retries=1)
     [job] = stage.publish(fail="no luck", giving_up="no luck either")
     stage.publish(3)
