@@ -26,8 +26,7 @@ Offset = dict[str, object]
 def read_done(checkpoint: str) -> Offset | None:
     """Return the offset at the end of the last batch that is done, or None if none is.
 
-    Raise ConfigurationError if there is no checkpoint, if this process cannot read it, or if it is
-    of a query over another source.
+    Raise ConfigurationError without a checkpoint of such a query that this process can read.
     """
     return _read_last(checkpoint, "commits")
 
