@@ -267,14 +267,15 @@ class ClaimedJob:
         self._grant.throttle.ask(seconds_of(wait), (self.key or "") if key else None)
 
     def ack(self, result: Any = None) -> bool:
-        """Deliver the job. Return False if it has an outcome, as under ACK_FIRST, or no lease.
+        """Deliver the job after its run. Return False if it has an outcome or no lease.
 
+        Under ACK_FIRST it has one. The worker writes the outcome, if the lease holds the job then.
         Raise TypeError or ValueError if the result is not JSON, or larger than `MAX_RESULT_BYTES`.
         """
         return self._settle(lambda: outcomes.deliver(self.held, encoded(result)))
 
     def nack(self, after: timedelta | None = None, *, error: str = "nack") -> bool:
-        """Retry the job after the given delay, by default after the consumer's own.
+        """Retry the job after its run and the given delay, by default the consumer's own.
 
         The retry is charged: a job without retries left is DEAD. Return False if the job has an
         outcome already, or has lost its lease.
@@ -283,7 +284,7 @@ class ClaimedJob:
         return self._settle(lambda: outcomes.retry(self.held, clean(retry.reason), after=after))
 
     def reject(self, reason: str = "rejected by its handler") -> bool:
-        """Make the job DEAD without a retry. Return False if it has an outcome or no lease."""
+        """Make the job DEAD after its run. Return False if it has an outcome or no lease."""
         return self._settle(lambda: outcomes.reject(self.held, clean(str(reason))))
 
     def extend(self, since: float) -> None:

@@ -53,8 +53,8 @@ class ScheduleUpdate(NamedTuple):
 def declare(name: str, channel: str, payload: Payload = None, **options: Any) -> None:
     """Declare a schedule in code, with the arguments of `create` except `paused_until`.
 
-    Workers create its row when they start. Raise InvalidSchedule, or what `publish` raises, for a
-    definition that can't work, and ConfigurationError if another declaration has the name.
+    Workers create a missing row when they start: `sync` updates one. Raise InvalidSchedule, or what
+    `publish` raises, for a definition that can't work, and ConfigurationError for a used name.
     """
     try:
         _declare({"name": name, "channel": channel, "payload": payload, **options})
