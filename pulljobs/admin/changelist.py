@@ -36,7 +36,7 @@ class KeysetChangeList(CheckedChangeList):
     newest: str | None
     """Query of the first page, or None on that page itself."""
     is_cut_off: bool
-    """True if the page is not full, but ended at the most rows that one request reads.
+    """True if the page is not full because the request has read its limit of rows.
 
     The page then offers to look further back.
     """

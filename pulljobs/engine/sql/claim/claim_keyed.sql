@@ -6,7 +6,7 @@
 --   (NULL: none), guarded boolean (the caller has checked max_in_flight and the rate).
 -- Returns one row: xid, lease_token, leased_until, the jobs as arrays in the order claimed (job_ids, message_ids, job_priorities,
 --   retry_counts, deliveries, suspects), blocked_ids bigint[], pause_seconds float8 (NULL: none), is_open boolean (false: the
---   type of the consumer forbids this via), refusal text as claim.sql has it; unguarded: the consumer is not exclusive, too.
+--   type of the consumer forbids this via), refusal text as in claim.sql, where unguarded can also mean that it is not exclusive.
 -- Locks: the jobs taken and blocked, skipping jobs that other transactions have locked. Index: pulljobs_job_key, job primary key.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now
